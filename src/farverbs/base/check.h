@@ -14,7 +14,7 @@ namespace farverbs {
 
 }  // namespace farverbs
 
-#define FV_CHECK(condition)                                                \
-  (__builtin_expect(static_cast<bool>(condition), 1)                       \
-       ? static_cast<void>(0)                                              \
+#define FV_CHECK(condition)                          \
+  (__builtin_expect(static_cast<bool>(condition), 1) \
+       ? static_cast<void>(0)                        \
        : ::farverbs::check_failed(#condition, __FILE__, __LINE__))

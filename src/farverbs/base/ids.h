@@ -1,6 +1,6 @@
 // The transport's identifiers as types of their own: Psn (24 bits, serial arithmetic, IBTA vol. 1
-// chapter 9.7.1), Qpn (24 bits), MemoryKey (an L_Key or R_Key, 32 bits), and PacketNumber, the 64-bit
-// count behind a Psn that never wraps inside a QP.
+// chapter 9.7.1), Qpn (24 bits), MemoryKey (an L_Key or R_Key, 32 bits), and PacketNumber, the
+// 64-bit count behind a Psn that never wraps inside a QP.
 #pragma once
 
 #include <compare>

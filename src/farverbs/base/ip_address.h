@@ -26,7 +26,7 @@ class IpAddress {
 
   constexpr bool is_v4() const { return !is_v6_; }
   constexpr bool is_v6() const { return is_v6_; }
-  uint32_t v4_value() const;  // host order; only for IPv4
+  uint32_t v4_value() const;                                         // host order; only for IPv4
   const std::array<std::byte, 16>& bytes() const { return bytes_; }  // IPv4: the first 4
   size_t size() const { return is_v6_ ? 16 : 4; }
   bool is_loopback() const;

@@ -93,20 +93,21 @@ class [[nodiscard]] Result<void, E> {
 }  // namespace farverbs
 
 // Evaluates an expression that gives a Result; leaves the function with its error if there is one.
-#define FV_TRY(expression)                                               \
-  do {                                                                   \
-    if (auto fv_result = (expression); !fv_result.ok()) {                \
-      return std::move(fv_result).error();                               \
-    }                                                                    \
+#define FV_TRY(expression)                                \
+  do {                                                    \
+    if (auto fv_result = (expression); !fv_result.ok()) { \
+      return std::move(fv_result).error();                \
+    }                                                     \
   } while (0)
 
 #define FV_CONCAT_(a, b) a##b
 #define FV_CONCAT(a, b) FV_CONCAT_(a, b)
 
-// FV_ASSIGN(auto x, expression): declares or assigns x from a Result's value, or leaves with its error.
+// FV_ASSIGN(auto x, expression): declares or assigns x from a Result's value, or leaves with its
+// error.
 #define FV_ASSIGN(target, expression) \
   FV_ASSIGN_(FV_CONCAT(fv_result_, __LINE__), target, expression)
-#define FV_ASSIGN_(temporary, target, expression)                  \
-  auto temporary = (expression);                                   \
-  if (!temporary.ok()) return std::move(temporary).error();        \
+#define FV_ASSIGN_(temporary, target, expression)           \
+  auto temporary = (expression);                            \
+  if (!temporary.ok()) return std::move(temporary).error(); \
   target = std::move(temporary).value()

@@ -15,7 +15,9 @@ class Duration {
   static constexpr Duration microseconds(int64_t n) { return Duration(n * 1'000); }
   static constexpr Duration milliseconds(int64_t n) { return Duration(n * 1'000'000); }
   static constexpr Duration seconds(int64_t n) { return Duration(n * 1'000'000'000); }
-  static constexpr Duration from_seconds(double s) { return Duration(static_cast<int64_t>(s * 1e9)); }
+  static constexpr Duration from_seconds(double s) {
+    return Duration(static_cast<int64_t>(s * 1e9));
+  }
   static constexpr Duration max() { return Duration(std::numeric_limits<int64_t>::max()); }
 
   constexpr int64_t ns() const { return ns_; }
@@ -24,8 +26,14 @@ class Duration {
 
   constexpr auto operator<=>(const Duration&) const = default;
   constexpr Duration operator-() const { return Duration(-ns_); }
-  constexpr Duration& operator+=(Duration d) { ns_ += d.ns_; return *this; }
-  constexpr Duration& operator-=(Duration d) { ns_ -= d.ns_; return *this; }
+  constexpr Duration& operator+=(Duration d) {
+    ns_ += d.ns_;
+    return *this;
+  }
+  constexpr Duration& operator-=(Duration d) {
+    ns_ -= d.ns_;
+    return *this;
+  }
   friend constexpr Duration operator+(Duration a, Duration b) { return Duration(a.ns_ + b.ns_); }
   friend constexpr Duration operator-(Duration a, Duration b) { return Duration(a.ns_ - b.ns_); }
   friend constexpr Duration operator*(Duration a, int64_t n) { return Duration(a.ns_ * n); }
