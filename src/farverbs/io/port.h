@@ -1,0 +1,77 @@
+// Port: a place where datagrams leave and arrive, of sockets, of AF_XDP rings, or of the simulator.
+// The engine's loop owns it and is its only caller; no call blocks. Sends are bursts (wire::TxBurst),
+// receptions are bursts too: one or more datagrams of one flow, laid end to end, of segment_size
+// bytes each but for the last, which may be shorter.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "farverbs/base/ip_address.h"
+#include "farverbs/base/result.h"
+#include "farverbs/wire/tx_burst.h"
+
+namespace farverbs::io {
+
+// Addressing of outgoing datagrams. The traffic class octet is DSCP and ECN together.
+struct TxFlow {
+  Endpoint destination;
+  uint8_t traffic_class = 0;
+  uint8_t hop_limit = 64;
+  bool operator==(const TxFlow&) const = default;
+};
+
+struct RxBurst {
+  std::span<const std::byte> bytes;  // valid until the next receive() or release() of the port
+  size_t segment_size = 0;           // > 0; bytes.size() when it holds one datagram
+  Endpoint source;
+  Endpoint destination;              // the local address it was sent to
+  uint8_t traffic_class = 0;
+};
+
+enum class SendStatus {
+  kSent,
+  kWouldBlock,  // no room in the port; try again after wait_fd() says writable or some time
+  kTooBig,      // a datagram exceeds what the interface carries (EMSGSIZE)
+  kFailed,      // interface down, no route ...: counted, treated by the transport as loss
+};
+
+struct PortLimits {
+  size_t max_datagrams_per_burst = 1;  // 1: no segmentation offload
+  size_t max_burst_bytes = 0;          // storage a TxBurst for this port should have
+  size_t max_datagram = 0;             // largest UDP payload that leaves unfragmented
+  size_t receive_buffer_bytes = 0;     // what the kernel granted, in bytes of its own accounting
+  bool receives_merged = false;        // GRO
+};
+
+struct PortCounters {
+  uint64_t sent_bursts = 0;
+  uint64_t sent_datagrams = 0;
+  uint64_t sent_bytes = 0;
+  uint64_t received_bursts = 0;
+  uint64_t received_datagrams = 0;
+  uint64_t received_bytes = 0;
+  uint64_t receive_overflows = 0;  // datagrams or super-buffers the kernel dropped (SO_RXQ_OVFL)
+  uint64_t send_would_block = 0;
+  uint64_t send_failures = 0;
+};
+
+class Port {
+ public:
+  virtual ~Port() = default;
+  virtual Endpoint local() const = 0;
+  virtual const PortLimits& limits() const = 0;
+  virtual const PortCounters& counters() const = 0;
+
+  // Sends all datagrams of the burst, or none. The burst's memory is free again on return.
+  virtual SendStatus send(const TxFlow& flow, const wire::TxBurst& burst) = 0;
+
+  // Fills `bursts` with what has arrived; returns how many. The bytes stay valid until the next call.
+  virtual size_t receive(std::span<RxBurst> bursts) = 0;
+
+  // Pollable descriptor that is readable when receive() would give something; -1 if there is none.
+  virtual int wait_fd() const = 0;
+};
+
+}  // namespace farverbs::io

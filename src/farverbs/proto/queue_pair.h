@@ -1,0 +1,163 @@
+// QueuePair: the transport of one QP, sans-IO. Packets and time go in, packets and deadlines come
+// out; it touches no OS, no clock and no source of chance. The engine's loop drives it, under the
+// loop's lock:
+//
+//   on_packet()      a packet whose ICRC holds, for this QP           (RC, UC, UD machines behind it)
+//   on_work()        the application posted something
+//   on_timer()       the deadline that next_timer() named has come
+//   poll_transmit()  writes packets into a burst until it has no more to say, the burst has no room
+//                    for its next packet, or an allowance is used up
+//   next_timer()     the next deadline; changes only inside the calls above and modify()
+//   take_feedback()  what acknowledgements told since the last call, for congestion control
+//
+// After any call the loop asks wants_transmit(), ack_pending(), next_timer() and take_feedback().
+// Completions and asynchronous events go straight to the queues of model::Qp.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "farverbs/base/result.h"
+#include "farverbs/base/time.h"
+#include "farverbs/model/qp.h"
+#include "farverbs/model/qp_state.h"
+#include "farverbs/wire/icrc.h"
+#include "farverbs/wire/roce.h"
+#include "farverbs/wire/tx_burst.h"
+
+namespace farverbs::proto {
+
+// What a packet's surroundings say: its source (for UD completions and address checks).
+struct PacketContext {
+  Endpoint source;
+  Endpoint destination;
+  uint8_t traffic_class = 0;
+};
+
+struct TransmitContext {
+  Time now;
+  wire::TxBurst* burst = nullptr;
+  // ICRC start states of the flow the burst goes to. UD: the engine asks next_flow() first.
+  wire::IcrcFlow* icrc = nullptr;
+  // Bytes of requests (UDP payload) that may be put in flight now, and bytes of READ responses that
+  // may be asked for now. A message's first packet may exceed what is left of a non-zero allowance.
+  uint64_t request_allowance = 0;
+  uint64_t read_allowance = 0;
+  // The path's count of delivered bytes, kept with probes so that feedback can tell delivery rates.
+  uint64_t delivered_bytes = 0;
+  // Packets this QP may write in this turn (the scheduler's quantum).
+  uint32_t max_packets = 0;
+  // Do not write a bare acknowledgement unless a request or a response was written in this call: the
+  // application may be about to send something that it can ride behind.
+  bool defer_acks = false;
+};
+
+enum class TransmitStatus : uint8_t {
+  kIdle,       // nothing more to say for now
+  kBurstFull,  // send the burst and call again
+  kWindow,     // an allowance is used up; call again when the path has room
+  kQuantum,    // max_packets written; call again in its next turn
+};
+
+struct TransmitResult {
+  TransmitStatus status = TransmitStatus::kIdle;
+  uint32_t packets = 0;
+  uint64_t request_bytes = 0;  // put in flight: charged to the request allowance
+  uint64_t read_bytes = 0;     // asked for: charged to the read allowance
+};
+
+// Since the last take_feedback().
+struct Feedback {
+  uint64_t acked_bytes = 0;       // requests acknowledged: leave the flight
+  uint64_t lost_bytes = 0;        // requests taken back to be sent again, or given up: leave the flight
+  uint64_t read_bytes_arrived = 0;  // of READ responses: leave the read flight
+  uint64_t read_bytes_lost = 0;     // asked for and given up: leave the read flight
+  bool has_rtt = false;
+  Duration rtt;                   // of the newest acknowledged probe
+  Time probe_sent;                // when that probe left ...
+  uint64_t probe_delivered = 0;   // ... and the path's delivered count then
+  bool has_read_rtt = false;      // likewise for a READ request and its first response
+  Duration read_rtt;
+  Time read_probe_sent;
+  uint64_t read_probe_delivered = 0;
+  bool timed_out = false;
+  bool any() const {
+    return acked_bytes != 0 || lost_bytes != 0 || read_bytes_arrived != 0 || read_bytes_lost != 0 ||
+           has_rtt || has_read_rtt || timed_out;
+  }
+};
+
+struct TransportConfig {
+  // A requester's most unacknowledged packets, whatever the congestion window says.
+  uint32_t max_window_packets = 16'384;
+  // Longest wire READ request; a longer READ goes out as several, so that its responses obey the
+  // read window and a lost one costs little. A multiple of 4096.
+  uint32_t read_chunk_bytes = 256 * 1024;
+  // A responder acknowledges at the latest after this many unacknowledged packets ...
+  uint32_t ack_every_packets = 128;
+  // ... and asks for an acknowledgement (AckReq) at least this often inside a message.
+  uint32_t ack_request_every_packets = 64;
+  bool end_to_end_credits = true;
+};
+
+class RcMachine;
+class UcMachine;
+class UdMachine;
+
+class QueuePair {
+ public:
+  QueuePair(const model::QpInit& init, Qpn qpn, model::MemoryTable& memory,
+            model::AsyncEventSink* events, const TransportConfig& config);
+  ~QueuePair();
+  QueuePair(const QueuePair&) = delete;
+  QueuePair& operator=(const QueuePair&) = delete;
+
+  model::Qp& qp() { return qp_; }
+  const model::Qp& qp() const { return qp_; }
+
+  // ibv_modify_qp(3). A refused request changes nothing. To ERR: flushes in order; to RESET: purges
+  // this QP's completions and forgets everything; RTS: what was posted before goes out.
+  Result<void> modify(Time now, const model::QpAttributes& attributes, uint32_t mask,
+                      const model::QpLimits& limits);
+
+  // Thread safe, without the loop's lock: checks the state (EINVAL before INIT / RTS as the manual
+  // says; in ERR and SQE the request is accepted and flushed) and queues. The caller then sees to it
+  // that the loop calls on_work().
+  Result<void> post_send(const model::SendWorkRequest& request);
+  Result<void> post_receive(const model::ReceiveWorkRequest& request);
+
+  void on_packet(Time now, const wire::PacketView& packet, const PacketContext& context);
+  void on_work(Time now);
+  void on_timer(Time now);
+  TransmitResult poll_transmit(const TransmitContext& context);
+
+  // Something other than a bare acknowledgement is ready to be sent, allowances permitting.
+  bool wants_transmit() const;
+  // Only an acknowledgement that may wait a little is owed.
+  bool ack_pending() const;
+  Time next_timer() const;
+  Feedback take_feedback();
+
+  // UD: the address vector of the next datagram (nullptr: none ready). RC, UC: the QP's own.
+  const model::AddressVector* next_flow() const;
+  // Puts the QP in the error state because of something local (an overflowed CQ of another QP, the
+  // device going away): flushes, raises QP_FATAL.
+  void fail(Time now);
+
+  // Heap and object bytes, and of those the rings sized by the user.
+  struct Footprint {
+    size_t total_bytes;
+    size_t ring_bytes;
+  };
+  Footprint footprint() const;
+
+ private:
+  model::Qp qp_;
+  TransportConfig config_;
+  // Exactly one is set, by type.
+  std::unique_ptr<RcMachine> rc_;
+  std::unique_ptr<UcMachine> uc_;
+  std::unique_ptr<UdMachine> ud_;
+};
+
+}  // namespace farverbs::proto
