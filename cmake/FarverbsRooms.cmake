@@ -49,6 +49,7 @@ function(farverbs_room name)
     target_link_libraries(${library} ${scope} farverbs_${room})
   endforeach()
   target_link_libraries(${library} ${scope} ${arg_LIBRARIES})
+  set_property(GLOBAL APPEND PROPERTY FARVERBS_LIBRARIES_OF_${name} ${arg_LIBRARIES})
   farverbs_tests(${name} ROOMS ${name} ${arg_TEST_ROOMS})
 endfunction()
 

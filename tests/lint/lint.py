@@ -256,7 +256,7 @@ class Lint:
             self.report(path, number, "include",
                         f"{own} must not include {other}: only rooms of lower rows "
                         "(see the room diagram of ARCHITECTURE.md)")
-        elif other not in self.links.get(own, (set(), set()))[0]:
+        elif own in self.links and other not in self.links[own][0]:
             self.report(path, number, "include",
                         f"{own} includes {other} without linking it: add it to ROOMS in "
                         f"src/farverbs/{own}/CMakeLists.txt")
