@@ -45,6 +45,8 @@ struct TransmitContext {
   uint64_t read_allowance = 0;
   // The path's count of delivered bytes, kept with probes so that feedback can tell delivery rates.
   uint64_t delivered_bytes = 0;
+  // The same for the read flight: bytes of READ responses that arrived.
+  uint64_t read_delivered_bytes = 0;
   // Packets this QP may write in this turn (the scheduler's quantum).
   uint32_t max_packets = 0;
   // Do not write a bare acknowledgement unless a request or a response was written in this call: the
