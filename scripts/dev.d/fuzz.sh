@@ -12,7 +12,8 @@ fuzz_one() {
   local directories=("$corpus")
   if [[ -d tests/corpus/$name ]]; then directories+=("tests/corpus/$name"); fi
   note "fuzz $name for $seconds s"
-  if ! "$binary" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+  # shellcheck disable=SC2046
+  if ! $(fixed_layout) "$binary" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
     -artifact_prefix="$findings/" "${directories[@]}" >"build/fuzz/$name.log" 2>&1; then
     tail -n 60 "build/fuzz/$name.log" >&2
     printf 'dev: %s found something; replay it with\n  %s FILE, FILE being one of %s/\n' \
