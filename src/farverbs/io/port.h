@@ -1,7 +1,7 @@
 // Port: a place where datagrams leave and arrive, of sockets, of AF_XDP rings, or of the simulator.
-// The engine's loop owns it and is its only caller; no call blocks. Sends are bursts (wire::TxBurst),
-// receptions are bursts too: one or more datagrams of one flow, laid end to end, of segment_size
-// bytes each but for the last, which may be shorter.
+// The engine's loop owns it and is its only caller; no call blocks. Sends are bursts
+// (wire::TxBurst), receptions are bursts too: one or more datagrams of one flow, laid end to end,
+// of segment_size bytes each but for the last, which may be shorter.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ struct RxBurst {
   std::span<const std::byte> bytes;  // valid until the next receive() or release() of the port
   size_t segment_size = 0;           // > 0; bytes.size() when it holds one datagram
   Endpoint source;
-  Endpoint destination;              // the local address it was sent to
+  Endpoint destination;  // the local address it was sent to
   uint8_t traffic_class = 0;
 };
 
@@ -67,7 +67,8 @@ class Port {
   // Sends all datagrams of the burst, or none. The burst's memory is free again on return.
   virtual SendStatus send(const TxFlow& flow, const wire::TxBurst& burst) = 0;
 
-  // Fills `bursts` with what has arrived; returns how many. The bytes stay valid until the next call.
+  // Fills `bursts` with what has arrived; returns how many. The bytes stay valid until the next
+  // call.
   virtual size_t receive(std::span<RxBurst> bursts) = 0;
 
   // Pollable descriptor that is readable when receive() would give something; -1 if there is none.

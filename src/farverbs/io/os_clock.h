@@ -1,0 +1,17 @@
+// The operating system's monotonic clock: the one place of the project that reads it. The engine's
+// loop calls it once a step and passes the time down.
+#pragma once
+
+#include <ctime>
+
+#include "farverbs/base/time.h"
+
+namespace farverbs::io {
+
+inline Time os_now() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return Time::from_ns(static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec);
+}
+
+}  // namespace farverbs::io
