@@ -1,7 +1,7 @@
-// CompletionQueue: a bounded ring of completions between the packet loops (producers) and application
-// threads (consumers), with the arm/notify rules of ibv_req_notify_cq(3). On overflow it goes into
-// error for good: the completion is lost, CQ_ERR is raised once, and every QP that pushes to it must
-// move to the error state (IBTA C9-218, man ibv_poll_cq).
+// CompletionQueue: a bounded ring of completions between the packet loops (producers) and
+// application threads (consumers), with the arm/notify rules of ibv_req_notify_cq(3). On overflow
+// it goes into error for good: the completion is lost, CQ_ERR is raised once, and every QP that
+// pushes to it must move to the error state (IBTA C9-218, man ibv_poll_cq).
 #pragma once
 
 #include <atomic>
@@ -65,7 +65,7 @@ class CompletionQueue {
 
   Spinlock lock_;
   std::unique_ptr<WorkCompletion[]> ring_;
-  uint32_t slots_ = 0;     // allocated, power of two, <= capacity_
+  uint32_t slots_ = 0;  // allocated, power of two, <= capacity_
   uint32_t capacity_ = 0;
   uint64_t head_ = 0;
   uint64_t tail_ = 0;

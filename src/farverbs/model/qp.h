@@ -27,18 +27,18 @@ struct QpCounters {
   uint64_t rnr_naks_sent = 0;
   uint64_t rnr_naks_received = 0;
   uint64_t duplicates_received = 0;
-  uint64_t dropped_packets = 0;   // arrived and refused without an answer
+  uint64_t dropped_packets = 0;  // arrived and refused without an answer
 };
 
 struct QpInit {
   QpType type = QpType::kRc;
   CompletionQueue* send_cq = nullptr;
   CompletionQueue* receive_cq = nullptr;
-  ReceiveQueue* srq = nullptr;       // nullptr: a receive queue of its own
+  ReceiveQueue* srq = nullptr;  // nullptr: a receive queue of its own
   QpCapabilities capabilities;
-  bool signal_all = false;           // every send request completes visibly
+  bool signal_all = false;  // every send request completes visibly
   PdId pd = 0;
-  void* context = nullptr;           // what async events name
+  void* context = nullptr;  // what async events name
 };
 
 struct Qp {

@@ -42,6 +42,7 @@ enum class SendOpcode : uint8_t {
   kBindWindow,
   kSendWithInvalidate,
 };
+const char* to_string(SendOpcode opcode);
 
 enum SendFlags : uint32_t { kFence = 1, kSignaled = 2, kSolicited = 4, kInline = 8 };
 
@@ -56,7 +57,7 @@ struct AddressVector {
   Gid destination_gid{};
   uint8_t source_gid_index = 0;
   uint8_t hop_limit = 64;
-  uint8_t traffic_class = 0;   // DSCP and ECN octet
+  uint8_t traffic_class = 0;  // DSCP and ECN octet
   uint32_t flow_label = 0;
   uint8_t service_level = 0;
   uint8_t port_number = 1;
@@ -68,15 +69,15 @@ struct SendWorkRequest {
   SendOpcode opcode = SendOpcode::kSend;
   uint32_t flags = 0;  // SendFlags
   std::span<const ScatterGatherElement> sges;
-  uint32_t immediate = 0;           // host order; SEND and WRITE with immediate
-  MemoryKey invalidate_key;         // SEND with invalidate, local invalidate
-  uint64_t remote_address = 0;      // WRITE, READ, atomics
-  MemoryKey remote_key;             // WRITE, READ, atomics
-  uint64_t compare_add = 0;         // atomics: compare value, or addend
-  uint64_t swap = 0;                // CMP_SWP
+  uint32_t immediate = 0;       // host order; SEND and WRITE with immediate
+  MemoryKey invalidate_key;     // SEND with invalidate, local invalidate
+  uint64_t remote_address = 0;  // WRITE, READ, atomics
+  MemoryKey remote_key;  // WRITE, READ, atomics; bind of a type 2 window: low 8 bits of its new key
+  uint64_t compare_add = 0;                       // atomics: compare value, or addend
+  uint64_t swap = 0;                              // CMP_SWP
   const AddressVector* address_vector = nullptr;  // UD; copied at post
-  Qpn remote_qpn;                   // UD
-  uint32_t remote_qkey = 0;         // UD
+  Qpn remote_qpn;                                 // UD
+  uint32_t remote_qkey = 0;                       // UD
   // Bind window: the window's handle, its new key goes to the window itself.
   struct MemoryEntry* window = nullptr;
   MemoryKey bind_region_lkey;
@@ -132,10 +133,10 @@ struct WorkCompletion {
   uint8_t service_level = 0;
   uint32_t vendor_error = 0;
   uint32_t byte_length = 0;
-  uint32_t immediate = 0;       // host order
+  uint32_t immediate = 0;  // host order
   MemoryKey invalidated_key;
   Qpn qpn;
-  Qpn source_qpn;               // UD receives
+  Qpn source_qpn;  // UD receives
   uint16_t pkey_index = 0;
 };
 
@@ -176,18 +177,18 @@ struct QpAttributes {
   QpState state = QpState::kReset;
   QpState current_state = QpState::kReset;
   bool enable_sqd_notify = false;
-  uint32_t access_flags = 0;      // remote rights the QP grants (Access)
+  uint32_t access_flags = 0;  // remote rights the QP grants (Access)
   uint16_t pkey_index = 0;
   uint8_t port_number = 1;
   uint32_t qkey = 0;
   AddressVector address_vector;
   PathMtu path_mtu = PathMtu::k1024;
-  uint8_t timeout = 14;           // 4.096 us * 2^timeout; 0: never
-  uint8_t retry_count = 7;        // 0..7, seven means seven
-  uint8_t rnr_retry = 7;          // 0..7, seven means for ever
-  uint8_t min_rnr_timer = 12;     // code of the RNR NAK timer table
-  uint8_t max_rd_atomic = 1;      // outstanding READs and atomics as requester
-  uint8_t max_dest_rd_atomic = 1; // ... as responder
+  uint8_t timeout = 14;            // 4.096 us * 2^timeout; 0: never
+  uint8_t retry_count = 7;         // 0..7, seven means seven
+  uint8_t rnr_retry = 7;           // 0..7, seven means for ever
+  uint8_t min_rnr_timer = 12;      // code of the RNR NAK timer table
+  uint8_t max_rd_atomic = 1;       // outstanding READs and atomics as requester
+  uint8_t max_dest_rd_atomic = 1;  // ... as responder
   Psn rq_psn;
   Psn sq_psn;
   Qpn destination_qpn;
@@ -197,7 +198,7 @@ struct QpAttributes {
 enum class AsyncEventType : uint8_t {
   kCqError,
   kQpFatal,
-  kQpRequestError,       // invalid request local work queue error
+  kQpRequestError,  // invalid request local work queue error
   kQpAccessError,
   kCommunicationEstablished,
   kSqDrained,
