@@ -33,11 +33,13 @@ struct QpLimits {
 
 // Checks a modify request against the table and the values' ranges. Changes nothing. The error
 // (EINVAL) names the attribute that is missing, not allowed or out of range, and the transition.
-Result<void> check_modify(QpType type, QpState current, const QpAttributes& attributes, uint32_t mask,
-                          const QpLimits& limits);
+Result<void> check_modify(QpType type, QpState current, const QpAttributes& attributes,
+                          uint32_t mask, const QpLimits& limits);
 // Copies the attributes that the mask names into `current` (state excluded).
 void apply_attributes(QpAttributes& current, const QpAttributes& attributes, uint32_t mask);
 
+// Of one QpAttributeMask bit: the field of QpAttributes that it stands for.
+const char* attribute_name(uint32_t bit);
 const char* to_string(QpState state);
 const char* to_string(QpType type);
 
