@@ -34,6 +34,7 @@ constexpr const char* kFooter =
 
 void group_by_purpose(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands({})) {
+    if (command->get_group().empty()) continue;  // hidden
     const auto* purpose =
         std::find_if(std::begin(kPurposes), std::end(kPurposes),
                      [&](const Purpose& entry) { return entry.command == command->get_name(); });
@@ -66,7 +67,8 @@ std::vector<std::string> option_names(const CLI::App& app) {
 
 std::vector<std::string> command_names(const CLI::App& app) {
   std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+  for (const CLI::App* command :
+       app.get_subcommands([](const CLI::App* one) { return !one->get_group().empty(); })) {
     names.push_back(command->get_name());
   }
   return names;
