@@ -91,8 +91,8 @@ BANS = [
     Ban("volatile", re.compile(r"\bvolatile\b(?!\s*\()"),
         "use std::atomic; volatile orders nothing between threads",
         lambda path: is_library(path)),
-    Ban("using-namespace", re.compile(r"^\s*using\s+namespace\b"),
-        "name what is used", lambda path: path.endswith(".h")),
+    Ban("using-namespace", re.compile(r"^using\s+namespace\b"),
+        "name what is used; a header's using-directive reaches all who include it", lambda path: path.endswith(".h")),
 ]
 
 # What belongs to a workplace and not to the project. Written in pieces so that this file passes.
