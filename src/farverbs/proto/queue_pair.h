@@ -2,10 +2,10 @@
 // out; it touches no OS, no clock and no source of chance. The engine's loop drives it, under the
 // loop's lock:
 //
-//   on_packet()      a packet whose ICRC holds, for this QP           (RC, UC, UD machines behind it)
-//   on_work()        the application posted something
-//   on_timer()       the deadline that next_timer() named has come
-//   poll_transmit()  writes packets into a burst until it has no more to say, the burst has no room
+//   on_packet()      a parsed packet for this QP                       (RC, UC, UD machines behind
+//   it) on_work()        the application posted something on_timer()       the deadline that
+//   next_timer() named has come poll_transmit()  writes packets into a burst until it has no more
+//   to say, the burst has no room
 //                    for its next packet, or an allowance is used up
 //   next_timer()     the next deadline; changes only inside the calls above and modify()
 //   take_feedback()  what acknowledgements told since the last call, for congestion control
@@ -32,6 +32,11 @@ struct PacketContext {
   Endpoint source;
   Endpoint destination;
   uint8_t traffic_class = 0;
+  // Set: the packet's ICRC has not been checked yet, and this is its flow. The machine then checks
+  // it in one pass with placing the payload where the place is known from its own state, and before
+  // everything else otherwise. nullptr: the ICRC holds.
+  const wire::IcrcFlow* unchecked = nullptr;
+  uint16_t expected_ip_id = 0;  // see wire::verify
 };
 
 struct TransmitContext {
@@ -49,8 +54,8 @@ struct TransmitContext {
   uint64_t read_delivered_bytes = 0;
   // Packets this QP may write in this turn (the scheduler's quantum).
   uint32_t max_packets = 0;
-  // Do not write a bare acknowledgement unless a request or a response was written in this call: the
-  // application may be about to send something that it can ride behind.
+  // Do not write a bare acknowledgement unless a request or a response was written in this call:
+  // the application may be about to send something that it can ride behind.
   bool defer_acks = false;
 };
 
@@ -64,21 +69,23 @@ enum class TransmitStatus : uint8_t {
 struct TransmitResult {
   TransmitStatus status = TransmitStatus::kIdle;
   uint32_t packets = 0;
-  uint64_t request_bytes = 0;  // put in flight: charged to the request allowance
-  uint64_t read_bytes = 0;     // asked for: charged to the read allowance
+  // Put in flight: charged to the request allowance. UC and UD obey the allowance but are never
+  // acknowledged: 0.
+  uint64_t request_bytes = 0;
+  uint64_t read_bytes = 0;  // asked for: charged to the read allowance
 };
 
 // Since the last take_feedback().
 struct Feedback {
-  uint64_t acked_bytes = 0;       // requests acknowledged: leave the flight
-  uint64_t lost_bytes = 0;        // requests taken back to be sent again, or given up: leave the flight
+  uint64_t acked_bytes = 0;  // requests acknowledged: leave the flight
+  uint64_t lost_bytes = 0;   // requests taken back to be sent again, or given up: leave the flight
   uint64_t read_bytes_arrived = 0;  // of READ responses: leave the read flight
   uint64_t read_bytes_lost = 0;     // asked for and given up: leave the read flight
   bool has_rtt = false;
-  Duration rtt;                   // of the newest acknowledged probe
-  Time probe_sent;                // when that probe left ...
-  uint64_t probe_delivered = 0;   // ... and the path's delivered count then
-  bool has_read_rtt = false;      // likewise for a READ request and its first response
+  Duration rtt;                  // of the newest acknowledged probe
+  Time probe_sent;               // when that probe left ...
+  uint64_t probe_delivered = 0;  // ... and the path's delivered count then
+  bool has_read_rtt = false;     // likewise for a READ request and its first response
   Duration read_rtt;
   Time read_probe_sent;
   uint64_t read_probe_delivered = 0;
@@ -123,8 +130,8 @@ class QueuePair {
                       const model::QpLimits& limits);
 
   // Thread safe, without the loop's lock: checks the state (EINVAL before INIT / RTS as the manual
-  // says; in ERR and SQE the request is accepted and flushed) and queues. The caller then sees to it
-  // that the loop calls on_work().
+  // says; in ERR and SQE the request is accepted and flushed) and queues. The caller then sees to
+  // it that the loop calls on_work().
   Result<void> post_send(const model::SendWorkRequest& request);
   Result<void> post_receive(const model::ReceiveWorkRequest& request);
 
@@ -154,6 +161,12 @@ class QueuePair {
   Footprint footprint() const;
 
  private:
+  template <typename F>
+  auto with_machine(F&& f);
+  template <typename F>
+  auto with_machine(F&& f) const;
+  void forget();
+
   model::Qp qp_;
   TransportConfig config_;
   // Exactly one is set, by type.

@@ -1,0 +1,127 @@
+#include "farverbs/proto/rc_machine.h"
+
+#include "farverbs/proto/completions.h"
+
+namespace farverbs::proto {
+
+using model::AsyncEventType;
+using model::QpState;
+
+void RcMachine::on_state(Time, QpState from, QpState to) {
+  switch (to) {
+    case QpState::kReset:
+      requester_.reset();
+      responder_.reset();
+      established_ = drained_ = last_words_ = false;
+      return;
+    case QpState::kRtr:
+      responder_.start();
+      return;
+    case QpState::kRts:
+      if (from == QpState::kRtr) requester_.start();
+      return;
+    case QpState::kSqd:
+      if (from != QpState::kSqd) drained_ = false;
+      return settle();
+    case QpState::kErr:
+      return enter_error();
+    default:
+      return;
+  }
+}
+
+void RcMachine::on_packet(Time now, const wire::PacketView& packet, const PacketContext& context) {
+  const bool receiving = sending() || state() == QpState::kRtr;
+  const bool mine = packet.info->service == wire::Service::rc;
+  if (!mine || !receiving || (packet.info->is_response() && !sending())) {
+    ++qp_.counters.dropped_packets;
+    return;
+  }
+  if (packet.info->is_response()) {
+    requester_.on_response(now, packet, context);
+  } else {
+    responder_.on_request(now, packet, context);
+  }
+  if (state() == QpState::kRtr && !established_ && qp_.counters.received_packets > 0) {
+    established_ = true;
+    qp_.raise(AsyncEventType::kCommunicationEstablished);
+  }
+  settle();
+}
+
+void RcMachine::on_work(Time) { settle(); }
+
+void RcMachine::on_timer(Time now) {
+  requester_.on_timer(now);
+  settle();
+}
+
+bool RcMachine::wants_transmit() const {
+  if (last_words_) return responder_.ready();
+  if (!sending() && state() != QpState::kRtr) return false;
+  return responder_.ready() || (sending() && requester_.ready());
+}
+
+bool RcMachine::ack_pending() const {
+  return (sending() || state() == QpState::kRtr) && responder_.ack_pending();
+}
+
+TransmitResult RcMachine::poll_transmit(const TransmitContext& context) {
+  Turn turn(context);
+  if (sending() || state() == QpState::kRtr || last_words_) {
+    turn.result.status = responder_.respond(turn);
+    if (turn.result.status == TransmitStatus::kIdle) last_words_ = false;
+  }
+  if (turn.result.status == TransmitStatus::kIdle && sending()) {
+    turn.result.status = requester_.transmit(turn);
+  }
+  // The acknowledgement comes last: being short, it may end a burst of full packets.
+  const TransmitStatus status = turn.result.status;
+  if ((status == TransmitStatus::kIdle || status == TransmitStatus::kWindow) &&
+      (sending() || state() == QpState::kRtr)) {
+    if (responder_.acknowledge(turn) == TransmitStatus::kBurstFull) {
+      turn.result.status = TransmitStatus::kBurstFull;
+    }
+  }
+  settle();
+  return turn.result;
+}
+
+// After every step: errors take effect, and a drained send queue is told.
+void RcMachine::settle() {
+  if (state() == QpState::kErr) return flush();
+  if (requester_.failed() || responder_.failed()) {
+    qp_.state.store(QpState::kErr, std::memory_order_relaxed);
+    last_words_ = responder_.failed();
+    if (last_words_ && responder_.failure_event() != AsyncEventType::kDeviceFatal) {
+      qp_.raise(responder_.failure_event());
+    } else if (qp_.send_cq->in_error() || qp_.receive_cq->in_error()) {
+      qp_.raise(AsyncEventType::kQpFatal);
+    }
+    return enter_error();
+  }
+  if (state() == QpState::kSqd && !drained_ && requester_.drained()) {
+    drained_ = true;
+    if (qp_.attributes.enable_sqd_notify) qp_.raise(AsyncEventType::kSqDrained);
+  }
+}
+
+void RcMachine::fail(Time) {
+  if (state() == QpState::kErr || state() == QpState::kReset) return;
+  qp_.state.store(QpState::kErr, std::memory_order_relaxed);
+  qp_.raise(AsyncEventType::kQpFatal);
+  enter_error();
+}
+
+void RcMachine::enter_error() {
+  requester_.stop();
+  flush();
+  if (qp_.srq != nullptr) qp_.raise(AsyncEventType::kLastWqeReached);
+}
+
+void RcMachine::flush() {
+  flush_sends(qp_);
+  responder_.flush();
+}
+
+}  // namespace farverbs::proto
