@@ -71,7 +71,9 @@ class Port {
   // call.
   virtual size_t receive(std::span<RxBurst> bursts) = 0;
 
-  // Pollable descriptor that is readable when receive() would give something; -1 if there is none.
+  // Pollable descriptor that is readable while there is something to receive; -1 if there is none.
+  // To be waited for level-triggered: receive() may give nothing a few times although it is
+  // readable.
   virtual int wait_fd() const = 0;
 };
 

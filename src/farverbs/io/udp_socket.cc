@@ -82,7 +82,10 @@ Error bind_error(const UdpOptions& options, int code) {
   std::string what = "cannot bind UDP " + options.local.to_string();
   switch (code) {
     case EADDRINUSE:
-      what += " (another process has it; see `ss -ulpn`, or choose another port)";
+      what += options.reuse_port
+                  ? " (something has it that does not share it with this user: see `ss -ulpn`; the "
+                    "kernel's rdma_rxe takes 4791 for itself)"
+                  : " (another process has it; see `ss -ulpn`, or choose another port)";
       break;
     case EADDRNOTAVAIL:
       what += " (no interface has this address; see `ip address`)";
