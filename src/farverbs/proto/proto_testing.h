@@ -56,11 +56,22 @@ struct Options {
   uint32_t qkey = 0x1234;
   bool signal_all = true;
   bool srq = false;
+  bool ipv6 = false;
   size_t memory_bytes = 1 << 20;
   TransportConfig config;
 };
 
 inline Endpoint endpoint(uint32_t last) { return {IpAddress::v4(0x0A000000 | last), kRoceUdpPort}; }
+
+// Over IPv6 the ICRC check is exact; over IPv4 it must guess the identification.
+inline wire::IcrcFlow flow_of(uint32_t from, uint32_t to, bool ipv6) {
+  if (!ipv6) return wire::IcrcFlow::roce_v2(endpoint(from), endpoint(to));
+  std::array<std::byte, 16> source{}, destination{};
+  source[15] = static_cast<std::byte>(from);
+  destination[15] = static_cast<std::byte>(to);
+  return wire::IcrcFlow::roce_v2({IpAddress::v6(source), kRoceUdpPort},
+                                 {IpAddress::v6(destination), kRoceUdpPort});
+}
 
 // A packet as a line: "SEND_ONLY 100 A", "ACK 100 msn 1", "NAK1 ...". A: AckReq, S: solicited.
 inline std::string describe(const Bytes& bytes) {
@@ -343,7 +354,7 @@ class Side {
   model::ScatterGatherElement one;
 
   Time now = Time::from_ns(1'000'000'000);
-  wire::IcrcFlow flow = wire::IcrcFlow::roce_v2(endpoint(number), endpoint(3 - number));
+  wire::IcrcFlow flow = flow_of(number, 3 - number, options.ipv6);
   uint64_t request_allowance = uint64_t{1} << 40;
   uint64_t read_allowance = uint64_t{1} << 40;
   size_t storage_bytes = 65'000;

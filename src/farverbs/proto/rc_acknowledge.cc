@@ -159,6 +159,7 @@ void RcRequester::advance(Time now, const SendWqe& oldest, PacketNumber end) {
   while (outstanding_count_ > 0 && outstanding_[outstanding_head_].end <= unacked_) {
     outstanding_head_ = static_cast<uint8_t>((outstanding_head_ + 1) % outstanding_size_);
     --outstanding_count_;
+    if (outstanding_sent_ > 0) --outstanding_sent_;
   }
   complete_finished();
 }
@@ -309,7 +310,7 @@ void RcRequester::take_back() {
   cursor_ = unacked_;
   send_index_ = qp_.send_queue.head();
   since_request_ = 0;
-  outstanding_head_ = outstanding_count_ = 0;
+  outstanding_sent_ = 0;
   retry_deadline_ = Time::never();
 }
 

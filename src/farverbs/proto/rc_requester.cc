@@ -35,7 +35,7 @@ void RcRequester::reset() {
   retries_ = rnr_retries_ = 0;
   retry_deadline_ = rnr_deadline_ = Time::never();
   outstanding_.reset();
-  outstanding_head_ = outstanding_count_ = outstanding_size_ = 0;
+  outstanding_head_ = outstanding_count_ = outstanding_size_ = outstanding_sent_ = 0;
   source_index_ = target_index_ = kNone;
 }
 
@@ -58,6 +58,7 @@ Feedback RcRequester::take_feedback() {
 // -----------------------------------------------------------------------------
 
 bool RcRequester::outstanding_full() const {
+  if (outstanding_sent_ < outstanding_count_) return false;  // one to be sent again
   const uint8_t most = std::max<uint8_t>(qp_.attributes.max_rd_atomic, 1);
   return outstanding_count_ >= most ||
          (outstanding_count_ > 0 && outstanding_count_ == outstanding_size_);
@@ -245,16 +246,18 @@ TransmitStatus RcRequester::send_read(Turn& turn, SendWqe& wqe) {
   if (outstanding_full()) return TransmitStatus::kIdle;
   const uint64_t begin = cursor_ - wqe.first_packet;
   uint64_t packets = std::min<uint64_t>(wqe.packet_count - begin, read_chunk_packets());
+  const bool again = outstanding_sent_ < outstanding_count_;
+  if (again) packets = outstanding(outstanding_sent_).end - cursor_;
   if (cursor_ + packets - unacked_ > kMostOpenPackets) return TransmitStatus::kIdle;
   const uint64_t bytes = response_bytes(wqe.length, begin, begin + packets, mtu());
   if (bytes > turn.read_left) {
     if (turn.read_left == 0) return TransmitStatus::kWindow;
     const uint64_t most = turn.read_left / response_bytes(mtu(), 0, 1, mtu());
     // Crumbs would cost a request and an AETH each; with responses on their way room will come.
-    if (most < std::min(packets, kLeastReadPackets) && outstanding_count_ > 0) {
+    if (most < std::min(packets, kLeastReadPackets) && outstanding_sent_ > 0) {
       return TransmitStatus::kWindow;
     }
-    packets = std::clamp<uint64_t>(most, 1, packets);
+    if (!again) packets = std::clamp<uint64_t>(most, 1, packets);
   }
   const size_t size = wire::packet_size(wire::Opcode::rc_read_request, 0);
   if (!turn.fits(size)) return TransmitStatus::kBurstFull;
@@ -301,16 +304,18 @@ TransmitStatus RcRequester::send_atomic(Turn& turn, SendWqe& wqe) {
 }
 
 void RcRequester::remember(const Turn& turn, uint64_t packets) {
-  const uint8_t size = std::max<uint8_t>(qp_.attributes.max_rd_atomic, 1);
-  if (outstanding_size_ != size && outstanding_count_ == 0) {
-    outstanding_ = std::make_unique<Outstanding[]>(size);
-    outstanding_size_ = size;
-    outstanding_head_ = 0;
+  const bool again = cursor_ < sent_end_;  // the answer may be that to the first request
+  if (outstanding_sent_ == outstanding_count_) {
+    const uint8_t size = std::max<uint8_t>(qp_.attributes.max_rd_atomic, 1);
+    if (outstanding_size_ != size && outstanding_count_ == 0) {
+      outstanding_ = std::make_unique<Outstanding[]>(size);
+      outstanding_size_ = size;
+      outstanding_head_ = 0;
+    }
+    ++outstanding_count_;
   }
-  if (outstanding_count_ == outstanding_size_) return;
-  const size_t slot = (size_t{outstanding_head_} + outstanding_count_++) % outstanding_size_;
-  outstanding_[slot] = {cursor_, cursor_ + packets, turn.now(), turn.context.delivered_bytes,
-                        cursor_ < sent_end_};
+  outstanding(outstanding_sent_++) = {cursor_, cursor_ + packets, turn.now(),
+                                      turn.context.delivered_bytes, again};
 }
 
 void RcRequester::sent(Turn& turn, uint64_t packets, size_t bytes) {

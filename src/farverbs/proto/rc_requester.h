@@ -51,7 +51,9 @@ class RcRequester {
  private:
   static constexpr uint64_t kNone = ~uint64_t{0};
 
-  // A READ request or atomic on the wire, oldest first in a ring of max_rd_atomic.
+  // A READ request or atomic that has been on the wire, oldest first in a ring of max_rd_atomic.
+  // They stay over a rewind: what is asked for again must be part of one request that was seen
+  // before, or the responder takes it for a mistake (IBTA vol. 1 section 9.7.4.1).
   struct Outstanding {
     PacketNumber begin;
     PacketNumber end;
@@ -73,6 +75,9 @@ class RcRequester {
   void remember(const Turn& turn, uint64_t packets);
   bool window_open() const { return cursor_ - unacked_ < config_.max_window_packets; }
   bool outstanding_full() const;
+  Outstanding& outstanding(size_t i) {
+    return outstanding_[(outstanding_head_ + i) % outstanding_size_];
+  }
   uint32_t read_chunk_packets() const;
 
   // rc_acknowledge.cc
@@ -128,6 +133,7 @@ class RcRequester {
   uint8_t outstanding_head_ = 0;
   uint8_t outstanding_count_ = 0;
   uint8_t outstanding_size_ = 0;
+  uint8_t outstanding_sent_ = 0;  // of the ring, since the last rewind
 
   SgeWalker source_;  // of the request at the send position
   SgeWalker target_;  // of the oldest READ
