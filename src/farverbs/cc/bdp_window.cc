@@ -55,6 +55,10 @@ constexpr Duration kRttBucketSpan = Duration::milliseconds(2500);
 // in a few rounds and stays there, since every further loss costs a window; after the path had this
 // time to change, it grows again.
 constexpr double kLossCut = 0.7;
+// What go-back-N took back is still in the full queue when it is sent again: that has to be slower
+// than the link for a round (the round in which the loss is told ends at once), or it is lost
+// again.
+constexpr uint32_t kLossDrainRounds = 2;
 constexpr double kLossHold = 0.93;
 // But not below the BDP and what the granularity of acknowledgements takes: a loss without any
 // queue is chance, and shrinking for one after the other would starve the pipe.
@@ -65,7 +69,9 @@ constexpr double kMostGranularity = 0.15;     // of the BDP
 constexpr uint32_t kLossSpacing = 16;  // rounds
 constexpr double kLossStep = 0.05;
 constexpr uint32_t kMostLossSteps = 5;
-constexpr Duration kLossMemory = Duration::seconds(5);
+constexpr Duration kLossMemory = Duration::seconds(5);  // and on local paths
+constexpr Duration kShortestLossMemory = Duration::milliseconds(500);
+constexpr int64_t kLossMemoryRounds = 100;
 constexpr double kLossRegrowth = 1.02;
 // With no more than this much of the BDP in flight the pipe was not full: the loss was chance.
 constexpr double kFullPipe = 1.05;
@@ -182,12 +188,18 @@ void BdpWindow::update_loss(const Sample& sample) {
   loss_time_ = sample.now;
   const uint64_t least = local() ? config_.local_floor_bytes / kLocalFloorDivisor : min_window();
   loss_cap_ = std::max(least, scaled(before, kLossCut));
+  if (local() || phase_ == Phase::kStartup) return;
+  enter(Phase::kDrain);
+  drain_least_rounds_ = kLossDrainRounds;
 }
 
 void BdpWindow::update_loss_cap(Time now) {
   ++rounds_since_loss_;
   if (loss_cap_ == 0) return;
-  if (now - loss_time_ < kLossMemory) {
+  const Duration memory =
+      local() ? kLossMemory
+              : std::clamp(min_rtt_ * kLossMemoryRounds, kShortestLossMemory, kLossMemory);
+  if (now - loss_time_ < memory) {
     const uint64_t hold =
         std::max(scaled(loss_level_, kLossHold), scaled(unqueued(), 1 - kLossStep * loss_steps_));
     if (loss_cap_ < hold) loss_cap_ += (hold - loss_cap_ + 1) / 2;
@@ -200,6 +212,7 @@ void BdpWindow::update_loss_cap(Time now) {
 void BdpWindow::enter(Phase phase) {
   phase_ = phase;
   rounds_in_phase_ = 0;
+  drain_least_rounds_ = 0;
   refresh_reached_ = false;
   if (phase == Phase::kProbe) probe_bps_ = bandwidth().bps();
 }
@@ -215,7 +228,10 @@ void BdpWindow::update_phase(const Sample& sample, bool round_ended) {
       }
       break;
     case Phase::kDrain:
-      if (small_enough || rounds_in_phase_ >= kDrainRounds) enter(Phase::kCruise);
+      if ((small_enough && rounds_in_phase_ >= drain_least_rounds_) ||
+          rounds_in_phase_ >= kDrainRounds) {
+        enter(Phase::kCruise);
+      }
       break;
     case Phase::kCruise:
       if (sample.now - refreshed_ >= kRefreshInterval) {

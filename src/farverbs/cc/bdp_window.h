@@ -72,6 +72,7 @@ class BdpWindow final : public Controller {
   BdpWindowConfig config_;
   Phase phase_ = Phase::kStartup;
   uint32_t rounds_in_phase_ = 0;
+  uint32_t drain_least_rounds_ = 0;
   bool refresh_reached_ = false;
   Time refreshed_;
   uint64_t startup_window_;
