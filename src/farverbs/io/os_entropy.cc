@@ -14,7 +14,7 @@ uint64_t OsEntropy::next() {
     // that it blocks, which only an interrupting signal ends.
     ssize_t got;
     do {
-      got = getrandom(words_.data(), sizeof words_, 0);
+      got = getrandom(words_.data(), sizeof words_, 0);  // lint: allow chance, this is the Entropy
     } while (got < 0 && errno == EINTR);
     FV_CHECK(got == static_cast<ssize_t>(sizeof words_));
     unused_ = words_.size();

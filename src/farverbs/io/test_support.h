@@ -17,7 +17,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,7 +43,8 @@ inline bool enter_own_network() {
 }
 
 // Forks; the child runs `body` and exits with 0, 1 (an expectation failed) or what body exits with.
-inline pid_t fork_child(const std::function<void()>& body) {
+template <typename Body>
+pid_t fork_child(Body body) {
   std::fflush(nullptr);
   const pid_t pid = fork();
   if (pid != 0) return pid;
@@ -62,7 +62,8 @@ inline int exit_status(pid_t pid) {
 
 // Runs `body` in a child with its own network; returns the exit status, kSkippedExit where the
 // machine does not allow it.
-inline int in_own_network(const std::function<void()>& body) {
+template <typename Body>
+int in_own_network(Body body) {
   return exit_status(fork_child([&] {
     if (!enter_own_network()) _exit(kSkippedExit);
     body();
