@@ -37,15 +37,6 @@ void for_each_packet(const std::filesystem::path& path, Body body) {
   }
 }
 
-PcapReader::Source source_of(const std::vector<std::byte>& bytes) {
-  return [&bytes, at = size_t{0}](std::byte* to, size_t size) mutable {
-    const size_t n = std::min(size, bytes.size() - at);
-    if (n != 0) std::memcpy(to, bytes.data() + at, n);
-    at += n;
-    return n;
-  };
-}
-
 std::vector<std::byte> slurp(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(in)), {});
@@ -147,7 +138,7 @@ TEST(Pcap, DamagedFilesBreakNothing) {
 }
 
 std::string message_of(const std::vector<std::byte>& bytes) {
-  Result<PcapReader> reader = PcapReader::from(source_of(bytes), "x.pcap");
+  Result<PcapReader> reader = PcapReader::from_bytes(bytes, "x.pcap");
   if (!reader.ok()) return reader.error().message;
   while (true) {
     Result<std::optional<CapturedPacket>> packet = reader->next();
@@ -193,7 +184,7 @@ TEST(Pcap, ReadsBothByteOrdersAndResolutions) {
       for (uint32_t v : {0u, 0u, 65535u, 101u}) u32(v);
       for (uint32_t v : {7u, 5u, 3u, 9u}) u32(v);
       for (int v : {1, 2, 3}) file.push_back(static_cast<std::byte>(v));
-      Result<PcapReader> reader = PcapReader::from(source_of(file), "x");
+      Result<PcapReader> reader = PcapReader::from_bytes(file, "x");
       ASSERT_TRUE(reader.ok());
       const auto packet = reader->next();
       ASSERT_TRUE(packet.ok() && packet->has_value());
@@ -217,7 +208,7 @@ TEST(Pcap, ReadsBlocks) {
   for (uint32_t v : {1u, 32u, 1u, 65535u, 0x0001'0009u, 9u, 0u, 32u}) u32(v);
   for (uint32_t v : {0xBADu, 16u, 5u, 16u}) u32(v);
   for (uint32_t v : {6u, 36u, 0u, 1u, 2u, 2u, 60u, 0x00000201u, 36u}) u32(v);
-  Result<PcapReader> reader = PcapReader::from(source_of(file), "x");
+  Result<PcapReader> reader = PcapReader::from_bytes(file, "x");
   ASSERT_TRUE(reader.ok());
   const auto packet = reader->next();
   ASSERT_TRUE(packet.ok() && packet->has_value());

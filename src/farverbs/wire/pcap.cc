@@ -31,6 +31,41 @@ Time time_of(uint64_t units, uint64_t units_per_second) {
                                             static_cast<uint64_t>(rest / units_per_second)));
 }
 
+class FileSource final : public ByteSource {
+ public:
+  explicit FileSource(std::FILE* file) : file_(file) {}
+  ~FileSource() override {
+    if (file_ != stdin) std::fclose(file_);
+  }
+  FileSource(const FileSource&) = delete;
+  FileSource& operator=(const FileSource&) = delete;
+  size_t read(std::byte* to, size_t size) override {
+    errno = 0;
+    const size_t n = std::fread(to, 1, size, file_);
+    if (n == 0 && std::ferror(file_) != 0) failure_ = errno;
+    return n;
+  }
+  int failure() const { return failure_; }
+
+ private:
+  std::FILE* file_;
+  int failure_ = 0;
+};
+
+class MemorySource final : public ByteSource {
+ public:
+  explicit MemorySource(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  size_t read(std::byte* to, size_t size) override {
+    const size_t n = std::min(size, bytes_.size());
+    if (n != 0) std::memcpy(to, bytes_.data(), n);
+    bytes_ = bytes_.subspan(n);
+    return n;
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
 }  // namespace
 
 uint16_t PcapReader::u16(const std::byte* p) const {
@@ -50,7 +85,7 @@ Error PcapReader::broken(const std::string& what) const {
 size_t PcapReader::read(std::byte* to, size_t size) {
   size_t done = 0;
   while (done < size) {
-    const size_t n = source_(to + done, size - done);
+    const size_t n = source_->read(to + done, size - done);
     if (n == 0) break;
     done += n;
   }
@@ -58,29 +93,26 @@ size_t PcapReader::read(std::byte* to, size_t size) {
 }
 
 Result<PcapReader> PcapReader::open(const std::string& path) {
-  std::FILE* raw = path == "-" ? stdin : std::fopen(path.c_str(), "rb");
-  if (raw == nullptr) return Error::from_errno("cannot open " + path);
-  const std::shared_ptr<std::FILE> file(raw, [](std::FILE* f) {
-    if (f != stdin) std::fclose(f);
-  });
-  const auto failure = std::make_shared<int>(0);
-  Result<PcapReader> reader = from(
-      [file, failure](std::byte* to, size_t size) {
-        errno = 0;
-        const size_t n = std::fread(to, 1, size, file.get());
-        if (n == 0 && std::ferror(file.get()) != 0) *failure = errno;
-        return n;
-      },
-      path == "-" ? "standard input" : path);
+  std::FILE* const file = path == "-" ? stdin : std::fopen(path.c_str(), "rb");
+  if (file == nullptr) return Error::from_errno("cannot open " + path);
+  auto source = std::make_unique<FileSource>(file);
+  const FileSource* const watched = source.get();
+  PcapReader reader(std::move(source), path == "-" ? "standard input" : path);
+  Result<void> header = reader.read_header();
   // A directory opens, but cannot be read.
-  if (!reader.ok() && *failure != 0) return Error::from_errno("cannot read " + path, *failure);
+  if (watched->failure() != 0) return Error::from_errno("cannot read " + path, watched->failure());
+  if (!header.ok()) return std::move(header).error();
   return reader;
 }
 
-Result<PcapReader> PcapReader::from(Source source, std::string name) {
+Result<PcapReader> PcapReader::from(std::unique_ptr<ByteSource> source, std::string name) {
   PcapReader reader(std::move(source), std::move(name));
   FV_TRY(reader.read_header());
   return reader;
+}
+
+Result<PcapReader> PcapReader::from_bytes(std::span<const std::byte> bytes, std::string name) {
+  return from(std::make_unique<MemorySource>(bytes), std::move(name));
 }
 
 Result<void> PcapReader::read_header() {

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -38,15 +37,22 @@ struct CapturedPacket {
   std::span<const std::byte> data;  // valid until the reader's next call
 };
 
+// Where a reader's bytes come from.
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+  // Gives up to `size` bytes at `to` and returns how many; 0 at the end or after an error.
+  virtual size_t read(std::byte* to, size_t size) = 0;
+};
+
 class PcapReader {
  public:
-  // Gives up to `size` bytes at `to`; 0 at the end or after an error.
-  using Source = std::function<size_t(std::byte* to, size_t size)>;
-
   // "-" is the standard input. The error names the file and what is wrong with it.
   static Result<PcapReader> open(const std::string& path);
   // `name` is what error messages call the source.
-  static Result<PcapReader> from(Source source, std::string name);
+  static Result<PcapReader> from(std::unique_ptr<ByteSource> source, std::string name);
+  // A file's bytes, borrowed for the reader's life.
+  static Result<PcapReader> from_bytes(std::span<const std::byte> bytes, std::string name);
 
   // The next packet, nothing at the end, or an error if the file breaks off or makes no sense.
   Result<std::optional<CapturedPacket>> next();
@@ -58,7 +64,7 @@ class PcapReader {
     uint64_t units_per_second = 1'000'000;
   };
 
-  PcapReader(Source source, std::string name)
+  PcapReader(std::unique_ptr<ByteSource> source, std::string name)
       : source_(std::move(source)), name_(std::move(name)) {}
   Error broken(const std::string& what) const;
   size_t read(std::byte* to, size_t size);
@@ -72,7 +78,7 @@ class PcapReader {
   uint16_t u16(const std::byte* p) const;
   uint32_t u32(const std::byte* p) const;
 
-  Source source_;
+  std::unique_ptr<ByteSource> source_;
   std::string name_;
   bool big_endian_ = false;
   bool blocks_ = false;  // pcapng

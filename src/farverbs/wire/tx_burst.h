@@ -1,8 +1,8 @@
-// TxBurst: a run of datagrams of one flow, end to end in one buffer: all of one size, the last may be
-// shorter. That is what one GSO send takes (UDP_SEGMENT, man udp(7)), and what a receiver's GRO gives
-// back. The transport appends packets straight into it, so that the copy out of user memory is the
-// only one. The index of a packet in its burst is its IPv4 identification on the wire, because a
-// sending kernel numbers the segments of a GSO call from 0; the ICRC covers it.
+// TxBurst: a run of datagrams of one flow, end to end in one buffer: all of one size, the last may
+// be shorter. That is what one GSO send takes (UDP_SEGMENT, man udp(7)), and what a receiver's GRO
+// gives back. The transport appends packets straight into it, so that the copy out of user memory
+// is the only one. The index of a packet in its burst is its IPv4 identification on the wire,
+// because a sending kernel numbers the segments of a GSO call from 0; the ICRC covers it.
 #pragma once
 
 #include <cstddef>
