@@ -3,7 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <sstream>
+#include <iterator>
+#include <string>
 
 namespace farverbs::model {
 namespace {
@@ -18,30 +19,29 @@ std::string attributes(uint32_t mask) {
 
 // Every (type, from, to), allowed or not.
 std::string snapshot() {
-  std::ostringstream out;
+  std::string text;
   for (const QpType type : {QpType::kRc, QpType::kUc, QpType::kUd}) {
     for (unsigned from = 0; from < kQpStates; ++from) {
       for (unsigned to = 0; to < kQpStates; ++to) {
         const auto a = static_cast<QpState>(from);
         const auto b = static_cast<QpState>(to);
-        out << to_string(type) << ' ' << to_string(a) << " -> " << to_string(b) << ": ";
+        text += std::string(to_string(type)) + " " + to_string(a) + " -> " + to_string(b) + ": ";
         if (const QpTransition* t = find_transition(type, a, b); t == nullptr) {
-          out << "refused\n";
+          text += "refused\n";
         } else {
-          out << "required " << attributes(t->required) << "; optional " << attributes(t->optional)
-              << "\n";
+          text += "required " + attributes(t->required) + "; optional " + attributes(t->optional) +
+                  "\n";
         }
       }
     }
   }
-  return out.str();
+  return text;
 }
 
 TEST(QpState, TheTransitionsAreThoseOfTheSnapshot) {
   std::ifstream file(FARVERBS_SOURCE_DIR "/src/farverbs/model/qp_transitions.snapshot.txt");
-  std::stringstream expected;
-  expected << file.rdbuf();
-  if (snapshot() == expected.str()) return;
+  const std::string expected{std::istreambuf_iterator<char>(file), {}};
+  if (snapshot() == expected) return;
   const std::string path = testing::TempDir() + "qp_transitions.snapshot.txt";
   std::ofstream(path) << snapshot();
   FAIL() << "The table differs from src/farverbs/model/qp_transitions.snapshot.txt; if it was "
