@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/command_line.h"
+#include "tools/lab/bench.h"
 #include "tools/lab/daemon.h"
 #include "tools/lab/options.h"
 #include "tools/lab/run.h"
@@ -205,6 +206,45 @@ void add_stats(CLI::App& lab, int* exit_code) {
   command->callback([arguments, exit_code] { *exit_code = show_stats(*arguments); });
 }
 
+struct BenchArguments {
+  BenchOptions options;
+  std::string rate = "1gbit";
+  std::string rtt = "10ms";
+  bool json = false;
+};
+
+int bench(BenchArguments arguments) {
+  PathOptions path;
+  path.rate = arguments.rate;
+  path.rtt = arguments.rtt;
+  const auto configured = configure(path);
+  if (!configured.ok()) return fail(configured.error(), kExitUsage);
+  const auto report = run_bench(configured->emulator, arguments.options);
+  if (!report.ok()) return fail(report.error());
+  if (arguments.json) {
+    fmt::print("{}\n", to_json(*report).dump(2));
+  } else {
+    fmt::print("{}", to_text(*report));
+  }
+  return kExitOk;
+}
+
+void add_bench(CLI::App& lab, int* exit_code) {
+  auto arguments = std::make_shared<BenchArguments>();
+  CLI::App* command =
+      lab.add_subcommand("bench", "How fast and how exact the emulator is on this machine");
+  command->add_option("--rate", arguments->rate, "Of the path")->capture_default_str();
+  command->add_option("--rtt", arguments->rtt, "Of the path")->capture_default_str();
+  command->add_option("--load", arguments->options.load, "Share of the rate that is sent")
+      ->check(CLI::Range(0.01, 1.0))
+      ->capture_default_str();
+  command->add_option("--seconds", arguments->options.seconds, "Of each part")
+      ->check(CLI::Range(0.2, 60.0))
+      ->capture_default_str();
+  command->add_flag("--json", arguments->json, "For programs");
+  command->callback([arguments, exit_code] { *exit_code = bench(*arguments); });
+}
+
 }  // namespace
 
 void register_lab(CLI::App& app, int* exit_code) {
@@ -217,6 +257,7 @@ void register_lab(CLI::App& app, int* exit_code) {
   add_exec(*lab, exit_code);
   add_stats(*lab, exit_code);
   add_down(*lab, exit_code);
+  add_bench(*lab, exit_code);
 }
 
 }  // namespace farverbs::tools
