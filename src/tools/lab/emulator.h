@@ -19,7 +19,7 @@ namespace farverbs::tools::lab {
 struct EmulatorConfig {
   LinkConfig a_to_b;
   LinkConfig b_to_a;
-  Duration tick = Duration::microseconds(50);
+  Duration tick = Duration::microseconds(100);  // waking is most of what it costs
 };
 
 // One end of the path, descriptors owned by the caller: a non-blocking TUN device with a vnet

@@ -140,7 +140,7 @@ int exec(std::vector<std::string> words) {
     return fail(invalid("write: farverbs lab exec [NAME] a|b -- COMMAND ..."), kExitUsage);
   }
   const Error error = exec_in(name, words[0], {words.begin() + 1, words.end()});
-  return fail(error, error.code == ENOENT ? 127 : kExitFailed);
+  return fail(error, error.code == ENOENT ? 127 : error.code == EACCES ? 126 : kExitFailed);
 }
 
 void add_exec(CLI::App& lab, int* exit_code) {
@@ -210,6 +210,7 @@ struct BenchArguments {
   BenchOptions options;
   std::string rate = "1gbit";
   std::string rtt = "10ms";
+  std::string tick = "100us";
   bool json = false;
 };
 
@@ -217,6 +218,7 @@ int bench(BenchArguments arguments) {
   PathOptions path;
   path.rate = arguments.rate;
   path.rtt = arguments.rtt;
+  path.tick = arguments.tick;
   const auto configured = configure(path);
   if (!configured.ok()) return fail(configured.error(), kExitUsage);
   const auto report = run_bench(configured->emulator, arguments.options);
@@ -235,6 +237,7 @@ void add_bench(CLI::App& lab, int* exit_code) {
       lab.add_subcommand("bench", "How fast and how exact the emulator is on this machine");
   command->add_option("--rate", arguments->rate, "Of the path")->capture_default_str();
   command->add_option("--rtt", arguments->rtt, "Of the path")->capture_default_str();
+  command->add_option("--tick", arguments->tick, "Of the emulator")->capture_default_str();
   command->add_option("--load", arguments->options.load, "Share of the rate that is sent")
       ->check(CLI::Range(0.01, 1.0))
       ->capture_default_str();

@@ -313,7 +313,7 @@ TEST_F(LabTest, UpExecStatsDown) {
   outcome = lab({"exec", name_, "b", "--", "sh", "-c", "echo $FARVERBS_LAB_SELF; exit 9"});
   EXPECT_EQ(outcome.exit_code, 9);
   EXPECT_EQ(outcome.output, "10.88.0.2\n");
-  EXPECT_EQ(lab({"exec", name_, "b", "--", "no-such-program"}).exit_code, 127);
+  EXPECT_EQ(lab({"exec", name_, "b", "--", "/no/such/program"}).exit_code, 127);
   ::usleep(150'000);
   outcome = lab({"stats", name_, "--json"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.errors;

@@ -4,8 +4,8 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/if_tun.h>
+#include <linux/rtnetlink.h>
 #include <net/if.h>
-#include <net/route.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <sys/ioctl.h>
@@ -124,6 +124,37 @@ Result<void> add_address6(const std::string& address) {
   return socket.control(SIOCSIFADDR, request, "set the IPv6 address");
 }
 
+// By netlink, because the ioctl for it is refused to the root of a user namespace.
+Result<void> set_queue_length(uint32_t packets) {
+  struct {
+    nlmsghdr header;
+    ifinfomsg link;
+    rtattr attribute;
+    uint32_t packets;
+  } request{};
+  static_assert(sizeof request == NLMSG_ALIGN(sizeof(nlmsghdr)) + NLMSG_ALIGN(sizeof(ifinfomsg)) +
+                                      RTA_LENGTH(sizeof(uint32_t)));
+  request.header.nlmsg_len = sizeof request;
+  request.header.nlmsg_type = RTM_NEWLINK;
+  request.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK;
+  request.link.ifi_index = static_cast<int>(::if_nametoindex(kDeviceName));
+  request.attribute.rta_len = RTA_LENGTH(sizeof(uint32_t));
+  request.attribute.rta_type = IFLA_TXQLEN;
+  request.packets = packets;
+  struct {
+    nlmsghdr header;
+    nlmsgerr error;
+    char echo[256];
+  } answer{};
+  const int fd = ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+  const bool answered = fd >= 0 && ::send(fd, &request, sizeof request, 0) > 0 &&
+                        ::recv(fd, &answer, sizeof answer, 0) > 0;
+  const int code = answered ? -answer.error.error : errno;
+  if (fd >= 0) ::close(fd);
+  if (code == 0) return {};
+  return Error::from_errno(std::string("cannot set the queue length of ") + kDeviceName, code);
+}
+
 // So that a TCP in the lab is limited by the path, not by this machine's settings; and so that runs
 // do not learn from those before.
 Result<void> tune() {
@@ -151,9 +182,7 @@ Result<void> configure(const NetOptions& options, NetEnd& end) {
   ifreq request = Socket::named(kDeviceName);
   request.ifr_mtu = static_cast<int>(options.mtu);
   FV_TRY(socket.control(SIOCSIFMTU, request, "set the MTU"));
-  request = Socket::named(kDeviceName);
-  request.ifr_qlen = kQueueLength;
-  FV_TRY(socket.control(SIOCSIFTXQLEN, request, "set the queue length"));
+  FV_TRY(set_queue_length(kQueueLength));
   FV_TRY(quiet_ipv6(options.ipv6));
   request = Socket::named(kDeviceName);
   auto* address = reinterpret_cast<sockaddr_in*>(&request.ifr_addr);

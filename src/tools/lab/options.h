@@ -26,7 +26,7 @@ struct PathOptions {
   std::string corrupt = "0";
   std::string queue;
   std::string ecn = "0";
-  std::string tick = "50us";
+  std::string tick = "100us";
   uint64_t seed = 1;
   uint32_t mtu = 1500;
   bool ipv6 = false;
