@@ -101,6 +101,11 @@ inline std::vector<std::string> describe(const std::vector<Bytes>& packets) {
   return lines;
 }
 
+struct Notifications final : model::CompletionNotifier {
+  int count = 0;
+  void on_completion_event(model::CompletionQueue&) override { ++count; }
+};
+
 // One QP with everything that it needs.
 class Side {
  public:
@@ -110,7 +115,7 @@ class Side {
         entropy(number * 77 + 1),
         table(entropy),
         send_cq(options.cq_depth, this, nullptr, &events),
-        receive_cq(options.cq_depth, this, nullptr, &events),
+        receive_cq(options.cq_depth, this, &notifications, &events),
         srq(64, 4, true),
         memory((options.memory_bytes + 7) / 8) {
     region = table.register_region(1, memory.data(), options.memory_bytes, address(0), kAllAccess)
@@ -256,17 +261,21 @@ class Side {
     std::vector<Bytes> packets;
     std::vector<std::byte> storage(storage_bytes);
     wire::TxBurst burst;
+    uint64_t used = 0;
+    uint64_t read_used = 0;
     for (int rounds = 0; rounds < 100'000; ++rounds) {
       burst.reset(storage, 64);
       TransmitContext context;
       context.now = now;
       context.burst = &burst;
       context.icrc = &flow;
-      context.request_allowance = request_allowance;
-      context.read_allowance = read_allowance;
-      context.max_packets = max_packets;
+      context.request_allowance = request_allowance - std::min(request_allowance, used);
+      context.read_allowance = read_allowance - std::min(read_allowance, read_used);
+      context.max_packets = max_packets - static_cast<uint32_t>(packets.size());
       context.defer_acks = defer_acks;
       last = qp->poll_transmit(context);
+      used += last.request_bytes;
+      read_used += last.read_bytes;
       inflight += last.request_bytes;
       read_inflight += last.read_bytes;
       size_t at = 0;
@@ -343,6 +352,7 @@ class Side {
   uint32_t number;
   SeededEntropy entropy;
   Events events;
+  Notifications notifications;  // of the receive CQ
   model::MemoryTable table;
   model::CompletionQueue send_cq;
   model::CompletionQueue receive_cq;

@@ -75,12 +75,14 @@ bool RcRequester::may_start(const SendWqe& wqe) const {
   if ((wqe.flags & model::kFence) != 0 && open_responses_ != 0) return false;
   // What came before may still have to be sent again from the memory it names.
   if (wqe.opcode == model::SendOpcode::kLocalInvalidate) return unacked_ == next_;
-  if (takes_receive(wqe.opcode) && has_credit_limit_ && in_flight()) {
-    // SSN <= LSN in 24-bit arithmetic. With nothing in flight a request goes out all the same: only
-    // its acknowledgement can tell that there are receives again.
-    return Psn(credit_limit_) - Psn(started_messages_ + 1) >= 0;
-  }
-  return true;
+  // With nothing in flight a request goes out without credit: only its acknowledgement can tell
+  // that there are receives again.
+  return has_credit(wqe) || !in_flight();
+}
+
+bool RcRequester::has_credit(const SendWqe& wqe) const {
+  if (!takes_receive(wqe.opcode) || !has_credit_limit_) return true;
+  return Psn(credit_limit_) - Psn(started_messages_ + 1) >= 0;  // SSN <= LSN in 24 bits
 }
 
 bool RcRequester::ready() const {
@@ -209,7 +211,7 @@ bool RcRequester::wants_ack(const Turn& turn, const RequestPacket& packet) const
   const SendWqe& next = qp_.send_queue.at(send_index_ + 1);
   // What was started goes on after a rewind. A READ's or atomic's response acknowledges as well,
   // but it may have to wait for its place, and what comes before it should not.
-  return wants_response(next.opcode) || (!next.started && !may_start(next));
+  return wants_response(next.opcode) || (!next.started && (!may_start(next) || !has_credit(next)));
 }
 
 TransmitStatus RcRequester::send_packet(Turn& turn, SendWqe& wqe) {

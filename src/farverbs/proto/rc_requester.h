@@ -64,6 +64,7 @@ class RcRequester {
 
   // rc_requester.cc
   bool may_start(const model::SendWqe& wqe) const;
+  bool has_credit(const model::SendWqe& wqe) const;
   bool start_request(model::SendWqe& wqe);
   void do_local(model::SendWqe& wqe);
   model::SendWqe* next_request();
