@@ -138,10 +138,10 @@ constexpr uint64_t contribution(Field f, uint64_t v, size_t start, size_t bytes)
 template <class H>
 inline constexpr size_t kFieldCount = std::tuple_size_v<std::remove_cvref_t<decltype(H::kFields)>>;
 
-// Reads H from its H::kSize bytes; the caller has checked that they are there.
+// Reads H from its H::kSize bytes; the caller has checked that they are there. In place, because a
+// struct that is written field by field and copied at once afterwards stalls the processor.
 template <class H>
-constexpr H parse_header(const std::byte* p) {
-  H h;
+constexpr void parse_header(const std::byte* p, H& h) {
   [&]<size_t... I>(std::index_sequence<I...>) {
     const auto one = [&]<size_t N>(std::integral_constant<size_t, N>) {
       constexpr auto kBound = std::get<N>(H::kFields);
@@ -155,28 +155,42 @@ constexpr H parse_header(const std::byte* p) {
     (one(std::integral_constant<size_t, I>{}), ...);
   }
   (std::make_index_sequence<kFieldCount<H>>{});
+}
+
+template <class H>
+constexpr H parse_header(const std::byte* p) {
+  H h;
+  parse_header(p, h);
   return h;
 }
 
-// Writes H's H::kSize bytes, whole words at a time; values wider than their field are cut.
+// Writes H's H::kSize bytes in words as wide as fit; values wider than their field are cut.
 template <class H>
 constexpr void emit_header(const H& h, std::byte* p) {
-  constexpr size_t kWord = H::kSize % 4 == 0 ? 4 : H::kSize % 2 == 0 ? 2 : 1;
-  [&]<size_t... W>(std::index_sequence<W...>) {
-    const auto word = [&]<size_t N>(std::integral_constant<size_t, N>) {
-      uint64_t value = 0;
-      const auto add = [&](const auto& bound) {
-        using T = std::remove_cvref_t<decltype(h.*(bound.member))>;
-        if constexpr (!is_byte_array<T>) {
-          value |= detail::contribution(bound.field, to_wire(h.*(bound.member)), N * kWord, kWord);
-        }
-      };
-      std::apply([&](const auto&... bound) { (add(bound), ...); }, H::kFields);
-      store_wire(p + N * kWord, static_cast<detail::Word<kWord>>(value));
+  const auto word = [&]<size_t Start, size_t Bytes>(std::integral_constant<size_t, Start>,
+                                                    std::integral_constant<size_t, Bytes>) {
+    uint64_t value = 0;
+    const auto add = [&](const auto& bound) {
+      using T = std::remove_cvref_t<decltype(h.*(bound.member))>;
+      if constexpr (!is_byte_array<T>) {
+        value |= detail::contribution(bound.field, to_wire(h.*(bound.member)), Start, Bytes);
+      }
     };
-    (word(std::integral_constant<size_t, W>{}), ...);
+    std::apply([&](const auto&... bound) { (add(bound), ...); }, H::kFields);
+    store_wire(p + Start, static_cast<detail::Word<Bytes>>(value));
+  };
+  constexpr size_t kEights = H::kSize / 8 * 8;
+  [&]<size_t... W>(std::index_sequence<W...>) {
+    (word(std::integral_constant<size_t, W * 8>{}, std::integral_constant<size_t, 8>{}), ...);
   }
-  (std::make_index_sequence<H::kSize / kWord>{});
+  (std::make_index_sequence<H::kSize / 8>{});
+  if constexpr ((H::kSize & 4) != 0) {
+    word(std::integral_constant<size_t, kEights>{}, std::integral_constant<size_t, 4>{});
+  }
+  if constexpr ((H::kSize & 2) != 0) {
+    word(std::integral_constant<size_t, H::kSize - 2>{}, std::integral_constant<size_t, 2>{});
+  }
+  static_assert(H::kSize % 2 == 0);
   const auto bytes = [&](const auto& bound) {
     using T = std::remove_cvref_t<decltype(h.*(bound.member))>;
     if constexpr (is_byte_array<T>) {

@@ -127,7 +127,7 @@ inline ParseResult parse(std::span<const std::byte> packet) {
     r.error_ = ParseError::too_short;
     return r;
   }
-  v.bth = parse_header<Bth>(packet.data());
+  parse_header(packet.data(), v.bth);
   v.info = &kOpcodeTable[v.bth.opcode];
   v.data_ = packet.data();
   v.size_ = static_cast<uint32_t>(packet.size());
