@@ -45,7 +45,8 @@ struct TransmitContext {
   // ICRC start states of the flow the burst goes to. UD: the engine asks next_flow() first.
   wire::IcrcFlow* icrc = nullptr;
   // Bytes of requests (UDP payload) that may be put in flight now, and bytes of READ responses that
-  // may be asked for now. A message's first packet may exceed what is left of a non-zero allowance.
+  // may be asked for now. A packet may exceed what is left of a non-zero allowance: a
+  // window or a pacer's credit can be smaller than the path MTU.
   uint64_t request_allowance = 0;
   uint64_t read_allowance = 0;
   // The path's count of delivered bytes, kept with probes so that feedback can tell delivery rates.

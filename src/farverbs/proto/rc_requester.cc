@@ -218,9 +218,7 @@ TransmitStatus RcRequester::send_packet(Turn& turn, SendWqe& wqe) {
   if (!window_open()) return TransmitStatus::kIdle;
   const auto index = static_cast<uint32_t>(cursor_ - wqe.first_packet);
   const RequestPacket packet = plan_packet(wqe, index, mtu(), wire::Service::rc);
-  if (turn.request_left < packet.size && !(packet.begins && turn.request_left > 0)) {
-    return TransmitStatus::kWindow;
-  }
+  if (turn.request_left == 0) return TransmitStatus::kWindow;
   if (!turn.fits(packet.size)) return TransmitStatus::kBurstFull;
   const bool ack = wants_ack(turn, packet);
   if (!build_packet(turn, qp_, wqe, packet, Psn(cursor_), ack, source_)) {

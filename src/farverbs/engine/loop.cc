@@ -1,0 +1,439 @@
+#include "farverbs/engine/loop.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "farverbs/cc/bdp_window.h"
+#include "farverbs/cc/fixed_window.h"
+
+namespace farverbs::engine {
+namespace {
+
+// How long a port without room is left alone.
+constexpr Duration kPortRetry = Duration::microseconds(50);
+constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max() / 2;
+// Turns of QPs in one step, whatever they send: arrivals are looked at again afterwards.
+constexpr size_t kTurnsPerStep = 4096;
+// What is asked of a pacer at a time.
+constexpr uint64_t kPacedBytes = 64 * 1024;
+// Paths without a connected QP (to UD destinations) that are kept for the next datagram.
+constexpr size_t kIdlePaths = 1024;
+
+}  // namespace
+
+Loop::Loop(io::Port& port, model::MemoryTable& memory, Entropy& entropy, const LoopConfig& config,
+           uint8_t slot)
+    : port_(port),
+      memory_(memory),
+      entropy_(entropy),
+      config_(config),
+      qps_(slot, entropy) {
+  burst_storage_.resize(port.limits().max_burst_bytes);
+  burst_.reset(burst_storage_, port.limits().max_datagrams_per_burst);
+}
+
+Loop::~Loop() {
+  std::vector<LoopQp*> left;
+  for_each_qp([&](LoopQp& qp) { left.push_back(&qp); });
+  for (LoopQp* qp : left) destroy_qp(Time(), qp);
+}
+
+Result<LoopQp*> Loop::create_qp(const model::QpInit& init, model::AsyncEventSink* events) {
+  if (qps_.full()) return Error{ENOMEM, "all QP numbers of this packet loop are taken"};
+  const Qpn qpn = qps_.draw();
+  auto* qp = new LoopQp(init, qpn, memory_, events, config_.transport);
+  qps_.insert(qpn, qp);
+  return qp;
+}
+
+void Loop::destroy_qp(Time now, LoopQp* qp) {
+  take_rung(now);
+  if (qp->pair.ack_pending() && qp->path != nullptr) {
+    bursts_left_ = config_.send_bursts_per_step;
+    transmit_qp(now, *qp, false);
+    flush_burst(now);
+  }
+  // Forgets everything: its completions are purged, its bytes leave the path's flight.
+  model::QpAttributes reset;
+  reset.state = model::QpState::kReset;
+  (void)qp->pair.modify(now, reset, model::kAttrState, config_.limits);
+  settle(now, *qp);
+  leave_path(*qp);
+  TurnList::remove_if_linked(*qp);
+  decltype(owing_)::remove_if_linked(*qp);
+  timers_.remove(qp->timer);
+  qps_.erase(qp->pair.qp().qpn);
+  delete qp;
+}
+
+Result<void> Loop::modify(Time now, LoopQp& qp, const model::QpAttributes& attributes,
+                          uint32_t mask) {
+  FV_TRY(qp.pair.modify(now, attributes, mask, config_.limits));
+  const model::AddressVector* av = qp.pair.qp().type == model::QpType::kUd ? nullptr
+                                                                         : qp.pair.next_flow();
+  const model::QpState state = qp.pair.qp().state.load();
+  if (state == model::QpState::kReset || av == nullptr) {
+    settle(now, qp);
+    leave_path(qp);
+  } else if ((mask & model::kAttrAddressVector) != 0) {
+    leave_path(qp);
+    qp.path = &path_for(*av);
+    ++qp.path->users;
+  }
+  settle(now, qp);
+  return {};
+}
+
+void Loop::fail(Time now, LoopQp& qp) {
+  qp.pair.fail(now);
+  settle(now, qp);
+}
+
+// --- Receiving ---
+
+bool Loop::step(Time now, StepKind kind) {
+  ++counters_.steps;
+  const size_t received = receive(now);
+  run_timers(now);
+  take_rung(now);
+  return transmit(now, kind) || received > 0;
+}
+
+bool Loop::step_transmit(Time now, StepKind kind) {
+  ++counters_.steps;
+  take_rung(now);
+  return transmit(now, kind);
+}
+
+size_t Loop::receive(Time now) {
+  size_t total = 0;
+  std::array<io::RxBurst, 32> bursts;
+  while (total < config_.receive_bursts_per_step) {
+    const size_t n = port_.receive(bursts);
+    for (size_t i = 0; i < n; ++i) on_burst(now, bursts[i]);
+    total += n;
+    if (n == 0) break;
+  }
+  return total;
+}
+
+void Loop::on_burst(Time now, const io::RxBurst& burst) {
+  // The QP checks the ICRC, mostly in one pass with placing the payload.
+  proto::PacketContext context{burst.source, burst.destination, burst.traffic_class,
+                               &receive_flow(burst), 0};
+  LoopQp* qp = nullptr;
+  for (size_t at = 0; at < burst.bytes.size(); at += burst.segment_size) {
+    const auto datagram =
+        burst.bytes.subspan(at, std::min(burst.segment_size, burst.bytes.size() - at));
+    const wire::ParseResult packet = wire::parse(datagram);
+    if (!packet.ok()) {
+      ++counters_.malformed_packets;
+      continue;
+    }
+    const Qpn qpn = packet->bth.dest_qp;
+    if (qp == nullptr || qp->pair.qp().qpn != qpn) {
+      if (qp != nullptr) settle(now, *qp);
+      qp = qps_.find(qpn);
+      if (qp == nullptr) {
+        ++counters_.unknown_qpn;
+        continue;
+      }
+    }
+    qp->pair.on_packet(now, *packet, context);
+    // Segments of one send are numbered from 0, and mostly arrive as one burst.
+    ++context.expected_ip_id;
+  }
+  if (qp != nullptr) settle(now, *qp);
+}
+
+const wire::IcrcFlow& Loop::receive_flow(const io::RxBurst& burst) {
+  const size_t index = (burst.source.address.hash() ^ burst.source.port ^
+                        (burst.destination.address.hash() << 1)) %
+                       receive_flows_.size();
+  ReceiveFlow& flow = receive_flows_[index];
+  if (!flow.known || flow.source != burst.source || flow.destination != burst.destination) {
+    flow.source = burst.source;
+    flow.destination = burst.destination;
+    flow.icrc = wire::IcrcFlow::roce_v2(burst.source, burst.destination);
+    flow.known = true;
+  }
+  return flow.icrc;
+}
+
+void Loop::run_timers(Time now) {
+  while (TimerEntry* entry = timers_.pop_expired(now)) {
+    auto& qp = *static_cast<LoopQp*>(entry->owner);
+    qp.pair.on_timer(now);
+    settle(now, qp);
+  }
+}
+
+// --- New work ---
+
+void Loop::ring(LoopQp& qp) {
+  if (qp.rung.exchange(true, std::memory_order_seq_cst)) return;
+  LoopQp* head = rung_.load(std::memory_order_relaxed);
+  do {
+    qp.next_rung = head;
+  } while (!rung_.compare_exchange_weak(head, &qp, std::memory_order_seq_cst));
+}
+
+void Loop::take_rung(Time now) {
+  LoopQp* qp = rung_.exchange(nullptr, std::memory_order_seq_cst);
+  while (qp != nullptr) {
+    LoopQp* next = qp->next_rung;
+    // From here on a new post rings again, and what was posted before is seen by on_work.
+    qp->rung.store(false, std::memory_order_seq_cst);
+    qp->pair.on_work(now);
+    settle(now, *qp);
+    qp = next;
+  }
+}
+
+void Loop::settle(Time now, LoopQp& qp) {
+  const proto::Feedback feedback = qp.pair.take_feedback();
+  if (feedback.any() && qp.path != nullptr) {
+    Path& path = *qp.path;
+    if (feedback.acked_bytes != 0 || feedback.lost_bytes != 0 || feedback.has_rtt) {
+      path.requests.take_back(now, {feedback.acked_bytes, feedback.lost_bytes, feedback.has_rtt,
+                                    feedback.rtt, feedback.probe_sent, feedback.probe_delivered});
+    }
+    if (feedback.read_bytes_arrived != 0 || feedback.read_bytes_lost != 0 ||
+        feedback.has_read_rtt) {
+      path.reads.take_back(now, {feedback.read_bytes_arrived, feedback.read_bytes_lost,
+                                 feedback.has_read_rtt, feedback.read_rtt,
+                                 feedback.read_probe_sent, feedback.read_probe_delivered});
+    }
+    if (feedback.timed_out) {
+      path.requests.time_out(now);
+      path.reads.time_out(now);
+    }
+    wake_waiting(path);
+  }
+  if (qp.pair.wants_transmit()) activate(qp);
+  if (!qp.pair.ack_pending()) {
+    decltype(owing_)::remove_if_linked(qp);
+  } else if (!qp.ack_link.linked()) {
+    qp.ack_owed_since = now;
+    owing_.push_back(qp);
+  }
+  timers_.set(qp.timer, qp.pair.next_timer());
+}
+
+void Loop::activate(LoopQp& qp) {
+  // Taken out of its path's waiting list too: it may have a response to send, which needs no room.
+  TurnList::remove_if_linked(qp);
+  fresh_.push_back(qp);
+}
+
+// --- Transmitting ---
+
+bool Loop::transmit(Time now, StepKind kind) {
+  const uint64_t before = port_.counters().sent_bursts;
+  bursts_left_ = config_.send_bursts_per_step;
+  if (port_blocked_ && !flush_burst(now)) return false;
+  release_paced(now);
+  for (size_t turns = 0; turns < kTurnsPerStep && bursts_left_ > 0 && !port_blocked_; ++turns) {
+    LoopQp* qp = fresh_.pop_front();
+    if (qp == nullptr) qp = steady_.pop_front();
+    if (qp == nullptr) break;
+    transmit_qp(now, *qp, kind == StepKind::kPolling);
+  }
+  transmit_acks(now, kind);
+  if (!port_blocked_) flush_burst(now);
+  return port_.counters().sent_bursts != before;
+}
+
+void Loop::transmit_acks(Time now, StepKind kind) {
+  for (size_t turns = 0; turns < kTurnsPerStep && !port_blocked_; ++turns) {
+    LoopQp* qp = owing_.front();
+    if (qp == nullptr) break;
+    if (kind == StepKind::kPolling && now - qp->ack_owed_since < config_.ack_delay) break;
+    owing_.remove(*qp);
+    transmit_qp(now, *qp, false);
+  }
+}
+
+void Loop::transmit_qp(Time now, LoopQp& qp, bool defer_acks) {
+  const bool connected = qp.pair.qp().type != model::QpType::kUd;
+  const bool windowed = qp.pair.qp().type == model::QpType::kRc;
+  uint32_t budget = config_.quantum_packets * qp.weight;
+  TurnList* next_list = nullptr;
+  TurnList::remove_if_linked(qp);
+  for (;;) {
+    Path* path = qp.path;
+    if (!connected) {
+      const model::AddressVector* av = qp.pair.next_flow();
+      if (av == nullptr) break;
+      path = &path_for(*av);
+    }
+    if (path == nullptr) break;
+    const uint8_t slot =
+        connected ? qp.pair.qp().attributes.destination_qpn.slot() : burst_slot_;
+    if (!begin_flow(now, *path, slot)) {
+      next_list = &steady_;
+      break;
+    }
+    proto::TransmitContext context;
+    context.now = now;
+    context.burst = &burst_;
+    context.icrc = &path->icrc;
+    context.delivered_bytes = path->requests.delivered();
+    context.read_delivered_bytes = path->reads.delivered();
+    context.max_packets = budget;
+    context.defer_acks = defer_acks;
+    bool paced = false;
+    if (windowed) {
+      context.request_allowance = path->requests.room();
+      context.read_allowance = path->reads.room();
+      path->pacer.set_rate(now, path->requests.rate());
+      const uint64_t pace = path->pacer.available(now, kPacedBytes);
+      paced = pace < context.request_allowance;
+      context.request_allowance = std::min(context.request_allowance, pace);
+    } else {
+      context.request_allowance = context.read_allowance = kUnlimited;
+    }
+    const proto::TransmitResult result = qp.pair.poll_transmit(context);
+    if (windowed) {
+      path->requests.add(now, result.request_bytes);
+      path->reads.add(now, result.read_bytes);
+      path->pacer.on_sent(now, result.request_bytes);
+    }
+    budget -= std::min(budget, result.packets);
+    if (result.status == proto::TransmitStatus::kBurstFull) {
+      if (!flush_burst(now)) {
+        next_list = &steady_;
+        break;
+      }
+      // A burst's end is also a turn's end when the step's budget is used up.
+      if (bursts_left_ == 0 || budget == 0) {
+        next_list = &steady_;
+        break;
+      }
+      continue;
+    }
+    if (result.status == proto::TransmitStatus::kWindow) {
+      next_list = &path->waiting;
+      if (paced && path->requests.room() > 0) {
+        path->paced_until = path->pacer.next(now, kPacedBytes);
+        if (!path->paced_link.linked()) paced_.push_back(*path);
+      }
+    } else if (result.status == proto::TransmitStatus::kQuantum) {
+      next_list = &steady_;
+    } else if (windowed) {
+      path->requests.mark_application_limited();
+    }
+    break;
+  }
+  settle(now, qp);
+  // Room that this QP had no use for goes to those that wait: no feedback may come to wake them.
+  if (windowed && qp.path != nullptr && next_list != &qp.path->waiting) wake_waiting(*qp.path);
+  if (next_list == nullptr) return;
+  // settle may have put it among the fresh ones; its place is where this turn ended.
+  TurnList::remove_if_linked(qp);
+  next_list->push_back(qp);
+}
+
+bool Loop::begin_flow(Time now, Path& path, uint8_t slot) {
+  if ((burst_path_ != &path || burst_slot_ != slot) && !flush_burst(now)) return false;
+  burst_path_ = &path;
+  burst_slot_ = slot;
+  return true;
+}
+
+bool Loop::flush_burst(Time now) {
+  if (burst_.empty()) return true;
+  if (port_.send(burst_path_->flow, burst_) == io::SendStatus::kWouldBlock) {
+    port_blocked_ = true;
+    port_retry_ = now + kPortRetry;
+    return false;
+  }
+  // A burst that was too big or failed is a loss like any other; the port has counted it.
+  port_blocked_ = false;
+  port_retry_ = Time::never();
+  burst_.clear();
+  bursts_left_ -= std::min(bursts_left_, 1u);
+  return true;
+}
+
+void Loop::wake_waiting(Path& path) {
+  // As many as the room can serve, so that a crowd is not stirred for one packet.
+  uint64_t room = std::max(path.requests.room(), path.reads.room());
+  constexpr uint64_t kPerQp = 64 * 1024;
+  while (room > 0) {
+    LoopQp* qp = path.waiting.pop_front();
+    if (qp == nullptr) break;
+    steady_.push_back(*qp);
+    room -= std::min(room, kPerQp);
+  }
+}
+
+void Loop::release_paced(Time now) {
+  for (size_t n = paths_.size(); n > 0; --n) {
+    Path* path = paced_.front();
+    if (path == nullptr) break;
+    paced_.remove(*path);
+    if (path->paced_until <= now) {
+      wake_waiting(*path);
+    } else {
+      paced_.push_back(*path);
+    }
+  }
+}
+
+Time Loop::next_deadline() const {
+  auto& self = const_cast<Loop&>(*this);
+  if (port_blocked_) return std::min(port_retry_, timers_.next());
+  if (has_work() || !fresh_.empty() || !steady_.empty()) return Time();
+  Time earliest = timers_.next();
+  if (LoopQp* owing = self.owing_.front()) {
+    earliest = std::min(earliest, owing->ack_owed_since + config_.ack_delay);
+  }
+  if (Path* paced = self.paced_.front()) earliest = std::min(earliest, paced->paced_until);
+  return earliest;
+}
+
+// --- Paths ---
+
+std::unique_ptr<cc::Controller> Loop::new_controller() const {
+  if (config_.fixed_window_bytes != 0) {
+    return std::make_unique<cc::FixedWindow>(config_.fixed_window_bytes);
+  }
+  return std::make_unique<cc::BdpWindow>(cc::BdpWindowConfig{});
+}
+
+Path& Loop::path_for(const model::AddressVector& av) {
+  io::TxFlow flow;
+  flow.destination = {IpAddress::from_gid(av.destination_gid), av.udp_port};
+  flow.traffic_class = av.traffic_class;
+  flow.hop_limit = av.hop_limit;
+  auto found = paths_.find(flow);
+  if (found != paths_.end()) return *found->second;
+  if (paths_.size() >= kIdlePaths) {
+    std::erase_if(paths_, [&](const auto& entry) {
+      const Path& path = *entry.second;
+      return path.users == 0 && &path != burst_path_ && !path.paced_link.linked();
+    });
+  }
+  auto path = std::make_unique<Path>(flow, wire::IcrcFlow::roce_v2(port_.local(), flow.destination),
+                                     new_controller(), new_controller());
+  return *paths_.emplace(flow, std::move(path)).first->second;
+}
+
+void Loop::leave_path(LoopQp& qp) {
+  if (qp.path == nullptr) return;
+  TurnList::remove_if_linked(qp);
+  Path& path = *qp.path;
+  qp.path = nullptr;
+  if (--path.users > 0) return;
+  // The last QP to this peer takes what the path has learned with it.
+  if (burst_path_ == &path) {
+    burst_.clear();
+    port_blocked_ = false;
+    burst_path_ = nullptr;
+  }
+  if (path.paced_link.linked()) paced_.remove(path);
+  paths_.erase(path.flow);
+}
+
+}  // namespace farverbs::engine

@@ -1,0 +1,153 @@
+// Loop: the packet loop of one shard: one port, the QPs that live there, their timers and their turn
+// to send. The production device drives it with sockets and the kernel's clock, the simulator with a
+// virtual network and virtual time; it reads neither a clock nor a source of chance itself.
+//
+// A packet's way in:  step -> receive -> wire::parse -> QpTable::find -> wire::verify ->
+// proto::QueuePair::on_packet -> model (memory, completion queue).  Its way out: step -> transmit ->
+// proto::QueuePair::poll_transmit (writes into the burst) -> io::Port::send.
+//
+// Everything but ring() and has_work() needs the loop's lock, which its owner holds.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "farverbs/base/intrusive_list.h"
+#include "farverbs/base/result.h"
+#include "farverbs/engine/path.h"
+#include "farverbs/engine/qp_table.h"
+#include "farverbs/engine/timers.h"
+#include "farverbs/io/port.h"
+#include "farverbs/proto/queue_pair.h"
+
+namespace farverbs::engine {
+
+struct LoopConfig {
+  proto::TransportConfig transport;
+  model::QpLimits limits;
+  // Packets a QP of weight 1 may send before the next one's turn.
+  uint32_t quantum_packets = 62;
+  // Received bursts handled before it is the senders' turn again.
+  uint32_t receive_bursts_per_step = 16;
+  // Bursts sent in one step before what has arrived is looked at again.
+  uint32_t send_bursts_per_step = 8;
+  // How long an owed acknowledgement may wait for something to ride on while the application polls.
+  Duration ack_delay = Duration::microseconds(4);
+  // A fixed congestion window; 0: measured.
+  uint64_t fixed_window_bytes = 0;
+};
+
+struct LoopCounters {
+  uint64_t steps = 0;
+  uint64_t malformed_packets = 0;
+  uint64_t unknown_qpn = 0;
+};
+
+enum class StepKind : uint8_t {
+  kPolling,     // the caller comes back at once: acknowledgements may wait a little
+  kLeaving,     // the caller goes to sleep or away: owe nothing
+};
+
+class Loop {
+ public:
+  Loop(io::Port& port, model::MemoryTable& memory, Entropy& entropy, const LoopConfig& config,
+       uint8_t slot);
+  ~Loop();
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+  // ENOMEM: all QPNs of the slot are taken.
+  Result<LoopQp*> create_qp(const model::QpInit& init, model::AsyncEventSink* events);
+  // Owed acknowledgements leave first.
+  void destroy_qp(Time now, LoopQp* qp);
+  Result<void> modify(Time now, LoopQp& qp, const model::QpAttributes& attributes, uint32_t mask);
+  void fail(Time now, LoopQp& qp);
+
+  // One turn: receive, timers, new work, transmit. True if a packet moved either way.
+  bool step(Time now, StepKind kind);
+  // New work and transmit only: what post_send does when the loop is free.
+  bool step_transmit(Time now, StepKind kind);
+  // When step must run though nothing arrives and nobody posts.
+  Time next_deadline() const;
+
+  // From any thread, without the lock: this QP has new work. Whoever holds the lock sees it before
+  // or after its release (has_work()).
+  void ring(LoopQp& qp);
+  bool has_work() const { return rung_.load(std::memory_order_seq_cst) != nullptr; }
+  size_t qp_count() const { return qps_.size(); }
+  const LoopCounters& counters() const { return counters_; }
+  io::Port& port() { return port_; }
+  const LoopConfig& config() const { return config_; }
+  // Every QP of this loop, for shutting down and for tools.
+  template <typename F>
+  void for_each_qp(F&& f) const {
+    qps_.for_each(f);
+  }
+
+ private:
+  using TurnList = IntrusiveList<LoopQp, &LoopQp::turn_link>;
+
+  size_t receive(Time now);
+  void on_burst(Time now, const io::RxBurst& burst);
+  const wire::IcrcFlow& receive_flow(const io::RxBurst& burst);
+  void run_timers(Time now);
+  void take_rung(Time now);
+  // After any call into a QP: feedback to its path, timer, its place among the senders.
+  void settle(Time now, LoopQp& qp);
+  void activate(LoopQp& qp);
+  bool transmit(Time now, StepKind kind);
+  // Lets one QP write; false if the port has no room.
+  void transmit_qp(Time now, LoopQp& qp, bool defer_acks);
+  void transmit_acks(Time now, StepKind kind);
+  // Sends what has gathered; false if the port has no room, then the burst stays.
+  bool flush_burst(Time now);
+  // The burst is for `path` and a slot of the peer from here on; false if what was in it cannot
+  // leave yet.
+  bool begin_flow(Time now, Path& path, uint8_t slot);
+  Path& path_for(const model::AddressVector& av);
+  void leave_path(LoopQp& qp);
+  void wake_waiting(Path& path);
+  void release_paced(Time now);
+  std::unique_ptr<cc::Controller> new_controller() const;
+
+  io::Port& port_;
+  model::MemoryTable& memory_;
+  Entropy& entropy_;
+  LoopConfig config_;
+  QpTable<LoopQp> qps_;
+  TimerHeap timers_;
+  TurnList fresh_;      // QPs that just began to send: before those that keep sending
+  TurnList steady_;
+  IntrusiveList<LoopQp, &LoopQp::ack_link> owing_;      // oldest debt first
+  IntrusiveList<Path, &Path::paced_link> paced_;        // paths whose pacer holds QPs back
+  std::atomic<LoopQp*> rung_{nullptr};
+  struct FlowHash {
+    size_t operator()(const io::TxFlow& flow) const {
+      return flow.destination.address.hash() ^ (flow.destination.port * 0x9E3779B1u) ^
+             (static_cast<size_t>(flow.traffic_class) << 8) ^ flow.hop_limit;
+    }
+  };
+  std::unordered_map<io::TxFlow, std::unique_ptr<Path>, FlowHash> paths_;
+  std::vector<std::byte> burst_storage_;
+  wire::TxBurst burst_;
+  Path* burst_path_ = nullptr;
+  uint8_t burst_slot_ = 0;       // of the QPNs in it: the peer's kernel steers a burst as a whole
+  uint32_t bursts_left_ = 0;     // of this step's budget
+  bool port_blocked_ = false;    // burst_ waits for room in the port
+  Time port_retry_ = Time::never();
+
+  struct ReceiveFlow {
+    Endpoint source;
+    Endpoint destination;
+    wire::IcrcFlow icrc;
+    bool known = false;
+  };
+  std::array<ReceiveFlow, 64> receive_flows_;
+  LoopCounters counters_;
+};
+
+}  // namespace farverbs::engine

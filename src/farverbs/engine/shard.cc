@@ -1,0 +1,250 @@
+#include "farverbs/engine/shard.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "farverbs/base/fault_guard.h"
+
+namespace farverbs::engine {
+namespace {
+
+// Polls in a row without a completion that make an active poller: a program that sleeps between
+// events drains its queue and arms it again long before.
+constexpr uint32_t kActiveAfterIdlePolls = 16;
+// How often the background thread looks in on an active poller.
+constexpr int64_t kLookInNs = 1'000'000;
+// Turns of the background thread in a row under one lock, so that others get it too.
+constexpr int kTurnsPerLock = 8;
+
+// Sleeps until one of the descriptors is readable or `deadline`.
+void sleep_until_readable(int first_fd, int second_fd, Time deadline) {
+  pollfd fds[2] = {{first_fd, POLLIN, 0}, {second_fd, POLLIN, 0}};
+  timespec timeout{};
+  const timespec* wait = nullptr;
+  if (!deadline.is_never()) {
+    const int64_t ns = std::max<int64_t>(0, (deadline - io::os_now()).ns());
+    timeout.tv_sec = ns / 1'000'000'000;
+    timeout.tv_nsec = ns % 1'000'000'000;
+    wait = &timeout;
+  }
+  // A negative descriptor is ignored; an interrupted sleep is as good as a short one.
+  ::ppoll(fds, 2, wait, nullptr);
+}
+
+}  // namespace
+
+void Followers::notify() {
+  if (count.load(std::memory_order_seq_cst) == 0) return;
+  std::lock_guard lock(mutex);
+  changed.notify_all();
+}
+
+Result<std::unique_ptr<Shard>> Shard::create(std::unique_ptr<io::Port> port,
+                                             model::MemoryTable& memory, Entropy& entropy,
+                                             const LoopConfig& config, uint8_t slot,
+                                             Followers& followers, bool background) {
+  FV_ASSIGN(io::Waker background_waker, io::Waker::create());
+  FV_ASSIGN(io::Waker leader_waker, io::Waker::create());
+  install_fault_guard();
+  std::unique_ptr<Shard> shard(new Shard(std::move(port), memory, entropy,
+                                         config, slot, followers, std::move(background_waker),
+                                         std::move(leader_waker)));
+  if (background) {
+    shard->has_background_ = true;
+    // The application's signals are not for this thread.
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    // A fault in application memory must reach our own handler in this thread.
+    sigdelset(&all, SIGBUS);
+    sigdelset(&all, SIGSEGV);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    shard->thread_ = std::thread([s = shard.get()] { s->background(); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  return shard;
+}
+
+Shard::Shard(std::unique_ptr<io::Port> port, model::MemoryTable& memory, Entropy& entropy,
+             const LoopConfig& config, uint8_t slot, Followers& followers, io::Waker background_waker, io::Waker leader_waker)
+    : port_(std::move(port)),
+      loop_(*port_, memory, entropy, config, slot),
+      followers_(followers),
+      background_waker_(std::move(background_waker)),
+      leader_waker_(std::move(leader_waker)) {}
+
+Shard::~Shard() {
+  stopping_.store(true);
+  background_waker_.wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+Shard::Counters Shard::counters() const {
+  return {inline_steps_.load(std::memory_order_relaxed),
+          background_steps_.load(std::memory_order_relaxed),
+          background_wakeups_.load(std::memory_order_relaxed)};
+}
+
+// --- Application threads ---
+
+bool Shard::poll() {
+  polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  if (!mutex_.try_lock()) return false;
+  const bool moved = loop_.step(io::os_now(), StepKind::kPolling);
+  inline_steps_.store(inline_steps_.load(std::memory_order_relaxed) + 1,
+                      std::memory_order_relaxed);
+  if (moved) {
+    idle_polls_.store(0, std::memory_order_relaxed);
+  } else {
+    const uint32_t idle = idle_polls_.load(std::memory_order_relaxed) + 1;
+    idle_polls_.store(idle, std::memory_order_relaxed);
+    if (idle == kActiveAfterIdlePolls) polling_.store(true, std::memory_order_seq_cst);
+  }
+  unlock();
+  if (moved) followers_.notify();
+  return moved;
+}
+
+void Shard::posted(LoopQp& qp, size_t count) {
+  loop_.ring(qp);
+  // An active poller comes back at once: when earlier requests are still on their way, small ones
+  // gather until then and leave together.
+  const model::SendQueue& queue = qp.pair.qp().send_queue;
+  if (polling_.load(std::memory_order_relaxed) && standing_by_.load(std::memory_order_relaxed) &&
+      !leading_.load(std::memory_order_relaxed) && queue.tail() - queue.head() > count) {
+    return;
+  }
+  if (!mutex_.try_lock()) return;  // the holder sees it
+  loop_.step_transmit(io::os_now(),
+                      polling_.load(std::memory_order_relaxed) ? StepKind::kPolling
+                                                               : StepKind::kLeaving);
+  unlock();
+}
+
+void Shard::hand_over() {
+  idle_polls_.store(0, std::memory_order_relaxed);
+  const bool was_polling = polling_.exchange(false, std::memory_order_seq_cst);
+  if (mutex_.try_lock()) {
+    loop_.step_transmit(io::os_now(), StepKind::kLeaving);
+    unlock();
+  }
+  if (was_polling) background_waker_.wake();
+}
+
+void Shard::unlock() {
+  for (;;) {
+    const Time deadline = loop_.next_deadline();
+    mutex_.unlock();
+    // Somebody may have rung while the lock was held and found it taken.
+    if (!loop_.has_work() || !mutex_.try_lock()) {
+      // A sleeper must not sleep past the new deadline. Its own later wake-up is no harm.
+      if (deadline.ns() < background_sleeps_until_.load(std::memory_order_seq_cst)) {
+        background_waker_.wake();
+      }
+      if (deadline.ns() < leader_sleeps_until_.load(std::memory_order_seq_cst)) {
+        leader_waker_.wake();
+      }
+      return;
+    }
+    loop_.step_transmit(io::os_now(), StepKind::kPolling);
+  }
+}
+
+bool Shard::begin_lead(Time deadline) {
+  if (leading_.exchange(true, std::memory_order_seq_cst)) return false;
+  polling_.store(true, std::memory_order_seq_cst);
+  mutex_.lock();
+  const Time now = io::os_now();
+  while (loop_.step(now, StepKind::kLeaving) && loop_.next_deadline() <= now) {
+  }
+  const Time wake_at = std::min(deadline, loop_.next_deadline());
+  leader_sleeps_until_.store(wake_at.ns(), std::memory_order_seq_cst);
+  mutex_.unlock();
+  if (loop_.has_work()) leader_waker_.wake();
+  return true;
+}
+
+void Shard::sleep_on_port(const io::Waker& waker, Time deadline) {
+  sleep_until_readable(port_->wait_fd(), waker.fd(), deadline);
+}
+
+void Shard::end_lead() {
+  leader_sleeps_until_.store(0, std::memory_order_seq_cst);
+  leader_waker_.drain();
+  leading_.store(false, std::memory_order_seq_cst);
+  // From here on this thread counts as polling; a parked background thread must watch that.
+  if (parked_.load(std::memory_order_seq_cst)) background_waker_.wake();
+  followers_.notify();
+}
+
+// --- The background thread ---
+
+void Shard::background() {
+  pthread_setname_np(pthread_self(), "farverbs");
+  // Pacing and retransmission deadlines are tens of microseconds; the default slack is 50.
+  ::prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
+  while (!stopping_.load(std::memory_order_seq_cst)) {
+    if (polling_.load(std::memory_order_seq_cst)) {
+      stand_by();
+    } else {
+      background_turn();
+    }
+  }
+}
+
+void Shard::stand_by() {
+  standing_by_.store(true, std::memory_order_seq_cst);
+  const uint64_t seen = polls_.load(std::memory_order_relaxed);
+  if (leading_.load(std::memory_order_seq_cst)) {
+    parked_.store(true, std::memory_order_seq_cst);
+    // Asked again: the leader may have left before it could see that we park.
+    if (leading_.load(std::memory_order_seq_cst)) {
+      sleep_until_readable(background_waker_.fd(), -1, Time::never());
+    }
+    parked_.store(false, std::memory_order_seq_cst);
+  } else {
+    sleep_until_readable(background_waker_.fd(), -1,
+                         io::os_now() + Duration::nanoseconds(kLookInNs));
+    if (!leading_.load(std::memory_order_seq_cst) &&
+        polls_.load(std::memory_order_relaxed) == seen) {
+      polling_.store(false, std::memory_order_seq_cst);
+      idle_polls_.store(0, std::memory_order_relaxed);
+    }
+  }
+  background_waker_.drain();
+  standing_by_.store(false, std::memory_order_seq_cst);
+}
+
+void Shard::background_turn() {
+  bool any = false;
+  Time deadline;
+  {
+    std::lock_guard lock(mutex_);
+    bool moved = true;
+    for (int turn = 0; turn < kTurnsPerLock && moved; ++turn) {
+      moved = loop_.step(io::os_now(), StepKind::kPolling);
+      any |= moved;
+      background_steps_.store(background_steps_.load(std::memory_order_relaxed) + 1,
+                              std::memory_order_relaxed);
+    }
+    if (!moved) loop_.step_transmit(io::os_now(), StepKind::kLeaving);
+    deadline = moved ? Time() : loop_.next_deadline();
+    // Set under the lock: every later step by others compares its deadline with this.
+    background_sleeps_until_.store(deadline.ns(), std::memory_order_seq_cst);
+  }
+  if (any) followers_.notify();
+  if (deadline > io::os_now() && !loop_.has_work() && !polling_.load(std::memory_order_seq_cst) &&
+      !stopping_.load(std::memory_order_seq_cst)) {
+    sleep_until_readable(port_->wait_fd(), background_waker_.fd(), deadline);
+    background_waker_.drain();
+    background_wakeups_.store(background_wakeups_.load(std::memory_order_relaxed) + 1,
+                              std::memory_order_relaxed);
+  }
+  background_sleeps_until_.store(0, std::memory_order_seq_cst);
+}
+
+}  // namespace farverbs::engine
