@@ -207,8 +207,9 @@ size_t UdpPort::receive(std::span<RxBurst> bursts) {
   if (bursts.empty()) return 0;
   if (batch_ == 1 || bursts.size() == 1) {
     if (!receive_one(bursts[0])) return 0;
-    // An unmerged datagram may have others behind it.
-    if (bursts[0].bytes.size() == bursts[0].segment_size) batch_ = 2;
+    // An unmerged datagram may have others behind it. Looking for them costs time, so where they
+    // were looked for in vain, as in a ping-pong, the next look comes later and later.
+    if (bursts[0].bytes.size() == bursts[0].segment_size && ++singles_ >= patience_) batch_ = 2;
     return 1;
   }
   return receive_many(bursts.first(std::min(bursts.size(), batch_)));
@@ -247,6 +248,8 @@ size_t UdpPort::receive_many(std::span<RxBurst> bursts) {
   } else {
     batch_ = static_cast<size_t>(got);
   }
+  patience_ = got > 1 ? 1 : std::min(patience_ * 2, kMostPatience);
+  singles_ = 0;
   return filled;
 }
 

@@ -38,6 +38,7 @@ class UdpPort final : public Port {
   // Buffers are staggered, for at a stride of 64 KiB their first lines would share one cache set.
   static constexpr size_t kStride = kBufferBytes + 1280;
   static constexpr size_t kControlBytes = 192;
+  static constexpr unsigned kMostPatience = 64;
 
   struct alignas(cmsghdr) Control {
     std::byte bytes[kControlBytes];
@@ -74,8 +75,10 @@ class UdpPort final : public Port {
 
   std::byte* buffers_ = nullptr;  // kMaxBatch of them, kStride apart
   size_t batch_ = 1;              // how many the next call asks for
-  uint32_t overflows_seen_ = 0;   // the kernel's count, which wraps
-  sockaddr_in6 last_source_{};    // of last_endpoint_: most datagrams come from few peers
+  unsigned patience_ = 1;         // after so many single datagrams, two are asked for
+  unsigned singles_ = 0;
+  uint32_t overflows_seen_ = 0;  // the kernel's count, which wraps
+  sockaddr_in6 last_source_{};   // of last_endpoint_: most datagrams come from few peers
   Endpoint last_endpoint_;
   std::array<Slot, kMaxBatch> slots_;
   std::array<Control, kMaxBatch> controls_;

@@ -58,10 +58,10 @@ void add_client_options(CLI::App& client, const std::string& name, Arguments& a)
     client.add_option("--seconds", s.seconds)->capture_default_str();
     client.add_option("--size", s.size, "Bytes of a message or segment")->capture_default_str();
   }
-  if (name == "udp-pingpong" || name == "tcp-pingpong") {
+  if (name.ends_with("pingpong")) {
     client.add_flag("--spin,!--blocking", s.spin, "Poll the sockets, or sleep in them (default)");
   }
-  if (name == "gso-blast" || name == "mmsg-rate") {
+  if (name.ends_with("blast") || name == "mmsg-rate") {
     client.add_option("--batch", s.batch, "Messages or segments a call")->capture_default_str();
     client.add_option("--window", s.window, "Calls under way; 0: no limit")->capture_default_str();
   }

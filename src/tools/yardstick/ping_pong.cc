@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "farverbs/io/os_clock.h"
-#include "tools/common/latency_histogram.h"
 #include "tools/yardstick/side.h"
 
 namespace farverbs::tools::yardstick {
@@ -28,15 +27,6 @@ bool receive_message(int fd, std::vector<std::byte>& buffer, bool spin, KeepOn k
     }
   }
   return true;
-}
-
-Json round_trips(const LatencyHistogram& histogram) {
-  return {{"count", histogram.count()},
-          {"min", histogram.min().to_microseconds()},
-          {"p50", histogram.quantile(0.5).to_microseconds()},
-          {"p99", histogram.quantile(0.99).to_microseconds()},
-          {"p99_9", histogram.quantile(0.999).to_microseconds()},
-          {"mean", histogram.mean().to_microseconds()}};
 }
 
 Result<Json> ping(int fd, const Settings& settings) {

@@ -96,6 +96,15 @@ Result<FileDescriptor> data_tcp_client(Control& control, const Settings& setting
   return fd;
 }
 
+Json round_trips(const LatencyHistogram& histogram) {
+  return {{"count", histogram.count()},
+          {"min", histogram.min().to_microseconds()},
+          {"p50", histogram.quantile(0.5).to_microseconds()},
+          {"p99", histogram.quantile(0.99).to_microseconds()},
+          {"p99_9", histogram.quantile(0.999).to_microseconds()},
+          {"mean", histogram.mean().to_microseconds()}};
+}
+
 void set_receive_timeout(int fd, int milliseconds) {
   const timeval timeout{milliseconds / 1000, milliseconds % 1000 * 1000};
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include "farverbs/io/file_descriptor.h"
+#include "tools/common/latency_histogram.h"
 #include "tools/yardstick/control.h"
 #include "tools/yardstick/yardsticks.h"
 
@@ -22,6 +23,8 @@ extern const Yardstick kTcpPingPong;
 extern const Yardstick kGsoBlast;
 extern const Yardstick kMmsgRate;
 extern const Yardstick kTcpCold;
+extern const Yardstick kPortPingPong;
+extern const Yardstick kPortBlast;
 
 // User and system time of the calling thread: each side of a yardstick is one.
 inline double thread_cpu_seconds() {
@@ -39,6 +42,9 @@ Result<io::FileDescriptor> connected_udp(Control& control);
 // A TCP connection beside the control connection. TCP_NODELAY is set.
 Result<io::FileDescriptor> data_tcp_server(Control& control, const Settings& settings);
 Result<io::FileDescriptor> data_tcp_client(Control& control, const Settings& settings);
+
+// Count, minimum, mean and percentiles, in microseconds.
+Json round_trips(const LatencyHistogram& histogram);
 
 // Blocking receives return after so long, for the loop to look whether it shall end.
 void set_receive_timeout(int fd, int milliseconds);

@@ -33,7 +33,7 @@ Settings moment(const std::string& name) {
 }
 
 TEST(Yardstick, PingPongs) {
-  for (const char* name : {"udp-pingpong", "tcp-pingpong"}) {
+  for (const char* name : {"udp-pingpong", "tcp-pingpong", "port-pingpong"}) {
     for (const bool spin : {false, true}) {
       Settings settings = moment(name);
       settings.spin = spin;
@@ -52,7 +52,7 @@ TEST(Yardstick, PingPongs) {
 }
 
 TEST(Yardstick, Streams) {
-  for (const char* name : {"gso-blast", "mmsg-rate"}) {
+  for (const char* name : {"gso-blast", "port-blast", "mmsg-rate"}) {
     for (const char* address : {"127.0.0.1", "::1"}) {
       const auto result = run(name, moment(name), address);
       ASSERT_TRUE(result.ok()) << name << ": " << result.error().message;

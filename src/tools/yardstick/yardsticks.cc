@@ -8,8 +8,8 @@
 namespace farverbs::tools::yardstick {
 namespace {
 
-const std::array<const Yardstick*, 5> kYardsticks = {&kUdpPingPong, &kTcpPingPong, &kGsoBlast,
-                                                     &kMmsgRate, &kTcpCold};
+const std::array<const Yardstick*, 7> kYardsticks = {
+    &kUdpPingPong, &kTcpPingPong, &kGsoBlast, &kMmsgRate, &kTcpCold, &kPortPingPong, &kPortBlast};
 
 Result<const Yardstick*> find(const std::string& name) {
   for (const Yardstick* y : kYardsticks) {
@@ -57,7 +57,7 @@ std::vector<std::string> network_yardsticks() {
 
 Settings default_settings(const std::string& name) {
   Settings settings;
-  if (name == "gso-blast") {
+  if (name == "gso-blast" || name == "port-blast") {
     settings.size = 1040;  // a RoCEv2 packet of 1 KiB: BTH, payload, ICRC
     settings.batch = 62;
   }
