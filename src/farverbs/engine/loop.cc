@@ -23,11 +23,7 @@ constexpr size_t kIdlePaths = 1024;
 
 Loop::Loop(io::Port& port, model::MemoryTable& memory, Entropy& entropy, const LoopConfig& config,
            uint8_t slot)
-    : port_(port),
-      memory_(memory),
-      entropy_(entropy),
-      config_(config),
-      qps_(slot, entropy) {
+    : port_(port), memory_(memory), entropy_(entropy), config_(config), qps_(slot, entropy) {
   burst_storage_.resize(port.limits().max_burst_bytes);
   burst_.reset(burst_storage_, port.limits().max_datagrams_per_burst);
 }
@@ -69,8 +65,8 @@ void Loop::destroy_qp(Time now, LoopQp* qp) {
 Result<void> Loop::modify(Time now, LoopQp& qp, const model::QpAttributes& attributes,
                           uint32_t mask) {
   FV_TRY(qp.pair.modify(now, attributes, mask, config_.limits));
-  const model::AddressVector* av = qp.pair.qp().type == model::QpType::kUd ? nullptr
-                                                                         : qp.pair.next_flow();
+  const model::AddressVector* av =
+      qp.pair.qp().type == model::QpType::kUd ? nullptr : qp.pair.next_flow();
   const model::QpState state = qp.pair.qp().state.load();
   if (state == model::QpState::kReset || av == nullptr) {
     settle(now, qp);
@@ -147,9 +143,9 @@ void Loop::on_burst(Time now, const io::RxBurst& burst) {
 }
 
 const wire::IcrcFlow& Loop::receive_flow(const io::RxBurst& burst) {
-  const size_t index = (burst.source.address.hash() ^ burst.source.port ^
-                        (burst.destination.address.hash() << 1)) %
-                       receive_flows_.size();
+  const size_t index =
+      (burst.source.address.hash() ^ burst.source.port ^ (burst.destination.address.hash() << 1)) %
+      receive_flows_.size();
   ReceiveFlow& flow = receive_flows_[index];
   if (!flow.known || flow.source != burst.source || flow.destination != burst.destination) {
     flow.source = burst.source;
@@ -200,9 +196,9 @@ void Loop::settle(Time now, LoopQp& qp) {
     }
     if (feedback.read_bytes_arrived != 0 || feedback.read_bytes_lost != 0 ||
         feedback.has_read_rtt) {
-      path.reads.take_back(now, {feedback.read_bytes_arrived, feedback.read_bytes_lost,
-                                 feedback.has_read_rtt, feedback.read_rtt,
-                                 feedback.read_probe_sent, feedback.read_probe_delivered});
+      path.reads.take_back(
+          now, {feedback.read_bytes_arrived, feedback.read_bytes_lost, feedback.has_read_rtt,
+                feedback.read_rtt, feedback.read_probe_sent, feedback.read_probe_delivered});
     }
     if (feedback.timed_out) {
       path.requests.time_out(now);
@@ -268,8 +264,7 @@ void Loop::transmit_qp(Time now, LoopQp& qp, bool defer_acks) {
       path = &path_for(*av);
     }
     if (path == nullptr) break;
-    const uint8_t slot =
-        connected ? qp.pair.qp().attributes.destination_qpn.slot() : burst_slot_;
+    const uint8_t slot = connected ? qp.pair.qp().attributes.destination_qpn.slot() : burst_slot_;
     if (!begin_flow(now, *path, slot)) {
       next_list = &steady_;
       break;

@@ -1,10 +1,10 @@
-// Loop: the packet loop of one shard: one port, the QPs that live there, their timers and their turn
-// to send. The production device drives it with sockets and the kernel's clock, the simulator with a
-// virtual network and virtual time; it reads neither a clock nor a source of chance itself.
+// Loop: the packet loop of one shard: one port, the QPs that live there, their timers and their
+// turn to send. The production device drives it with sockets and the kernel's clock, the simulator
+// with a virtual network and virtual time; it reads neither a clock nor a source of chance itself.
 //
 // A packet's way in:  step -> receive -> wire::parse -> QpTable::find -> wire::verify ->
-// proto::QueuePair::on_packet -> model (memory, completion queue).  Its way out: step -> transmit ->
-// proto::QueuePair::poll_transmit (writes into the burst) -> io::Port::send.
+// proto::QueuePair::on_packet -> model (memory, completion queue).  Its way out: step -> transmit
+// -> proto::QueuePair::poll_transmit (writes into the burst) -> io::Port::send.
 //
 // Everything but ring() and has_work() needs the loop's lock, which its owner holds.
 #pragma once
@@ -48,8 +48,8 @@ struct LoopCounters {
 };
 
 enum class StepKind : uint8_t {
-  kPolling,     // the caller comes back at once: acknowledgements may wait a little
-  kLeaving,     // the caller goes to sleep or away: owe nothing
+  kPolling,  // the caller comes back at once: acknowledgements may wait a little
+  kLeaving,  // the caller goes to sleep or away: owe nothing
 };
 
 class Loop {
@@ -120,10 +120,10 @@ class Loop {
   LoopConfig config_;
   QpTable<LoopQp> qps_;
   TimerHeap timers_;
-  TurnList fresh_;      // QPs that just began to send: before those that keep sending
+  TurnList fresh_;  // QPs that just began to send: before those that keep sending
   TurnList steady_;
-  IntrusiveList<LoopQp, &LoopQp::ack_link> owing_;      // oldest debt first
-  IntrusiveList<Path, &Path::paced_link> paced_;        // paths whose pacer holds QPs back
+  IntrusiveList<LoopQp, &LoopQp::ack_link> owing_;  // oldest debt first
+  IntrusiveList<Path, &Path::paced_link> paced_;    // paths whose pacer holds QPs back
   std::atomic<LoopQp*> rung_{nullptr};
   struct FlowHash {
     size_t operator()(const io::TxFlow& flow) const {
@@ -135,9 +135,9 @@ class Loop {
   std::vector<std::byte> burst_storage_;
   wire::TxBurst burst_;
   Path* burst_path_ = nullptr;
-  uint8_t burst_slot_ = 0;       // of the QPNs in it: the peer's kernel steers a burst as a whole
-  uint32_t bursts_left_ = 0;     // of this step's budget
-  bool port_blocked_ = false;    // burst_ waits for room in the port
+  uint8_t burst_slot_ = 0;     // of the QPNs in it: the peer's kernel steers a burst as a whole
+  uint32_t bursts_left_ = 0;   // of this step's budget
+  bool port_blocked_ = false;  // burst_ waits for room in the port
   Time port_retry_ = Time::never();
 
   struct ReceiveFlow {

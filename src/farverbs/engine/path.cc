@@ -17,9 +17,8 @@ void Flight::take_back(Time now, const Returned& returned) {
     sample.has_rtt = true;
     sample.rtt = returned.rtt;
     last_rtt_ = returned.rtt;
-    sample.delivery_rate =
-        BitRate::bytes_in(delivered_ - std::min(delivered_, returned.probe_delivered),
-                          now - returned.probe_sent);
+    sample.delivery_rate = BitRate::bytes_in(
+        delivered_ - std::min(delivered_, returned.probe_delivered), now - returned.probe_sent);
     sample.application_limited = returned.probe_delivered < application_limited_until_;
   }
   controller_->on_feedback(sample);

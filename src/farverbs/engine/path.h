@@ -1,7 +1,7 @@
-// Path: one peer address (and traffic class) as the QPs of a loop see it: where bursts go, what is in
-// flight there, and the congestion controllers that all QPs to that peer share, so that many QPs are
-// no greedier than one. Requests and the responses of READs are two flights with a controller each:
-// the requester paces a READ's responses by what it asks for.
+// Path: one peer address (and traffic class) as the QPs of a loop see it: where bursts go, what is
+// in flight there, and the congestion controllers that all QPs to that peer share, so that many QPs
+// are no greedier than one. Requests and the responses of READs are two flights with a controller
+// each: the requester paces a READ's responses by what it asks for.
 #pragma once
 
 #include <atomic>
@@ -30,11 +30,11 @@ struct LoopQp {
   }
 
   proto::QueuePair pair;
-  Path* path = nullptr;      // RC, UC: set with the address vector; UD: none
-  uint32_t weight = 1;       // quanta per turn
+  Path* path = nullptr;  // RC, UC: set with the address vector; UD: none
+  uint32_t weight = 1;   // quanta per turn
   TimerEntry timer;
-  ListLink turn_link;        // among the senders, or waiting at its path
-  ListLink ack_link;         // among those that owe an acknowledgement
+  ListLink turn_link;  // among the senders, or waiting at its path
+  ListLink ack_link;   // among those that owe an acknowledgement
   Time ack_owed_since;
   std::atomic<bool> rung{false};
   LoopQp* next_rung = nullptr;
@@ -70,8 +70,8 @@ class Flight {
     controller_->on_timeout(now);
     allowance_ = controller_->allowance();
   }
-  // The sender ran out of things to send: rates measured until what is in flight now has arrived say
-  // nothing about the path.
+  // The sender ran out of things to send: rates measured until what is in flight now has arrived
+  // say nothing about the path.
   void mark_application_limited() { application_limited_until_ = delivered_ + inflight_; }
 
   uint64_t inflight() const { return inflight_; }
@@ -94,8 +94,8 @@ struct Path {
   // A full packet over an interface of 1,500 bytes; pacing counts in about such.
   static constexpr uint32_t kSegmentBytes = 1'056;
 
-  Path(const io::TxFlow& to, wire::IcrcFlow icrc_of_flow, std::unique_ptr<cc::Controller> requests_cc,
-       std::unique_ptr<cc::Controller> reads_cc)
+  Path(const io::TxFlow& to, wire::IcrcFlow icrc_of_flow,
+       std::unique_ptr<cc::Controller> requests_cc, std::unique_ptr<cc::Controller> reads_cc)
       : flow(to),
         icrc(std::move(icrc_of_flow)),
         requests(std::move(requests_cc)),
@@ -106,9 +106,9 @@ struct Path {
   Flight requests;
   Flight reads;
   cc::Pacer pacer{kSegmentBytes};
-  uint32_t users = 0;            // connected QPs; a path without any may be dropped
-  Time paced_until;              // the pacer lets nothing leave before
-  ListLink paced_link;           // in the loop's list of paths that wait for their pacer
+  uint32_t users = 0;   // connected QPs; a path without any may be dropped
+  Time paced_until;     // the pacer lets nothing leave before
+  ListLink paced_link;  // in the loop's list of paths that wait for their pacer
   IntrusiveList<LoopQp, &LoopQp::turn_link> waiting;  // QPs that wait for room here
 };
 

@@ -50,9 +50,8 @@ Result<std::unique_ptr<Shard>> Shard::create(std::unique_ptr<io::Port> port,
   FV_ASSIGN(io::Waker background_waker, io::Waker::create());
   FV_ASSIGN(io::Waker leader_waker, io::Waker::create());
   install_fault_guard();
-  std::unique_ptr<Shard> shard(new Shard(std::move(port), memory, entropy,
-                                         config, slot, followers, std::move(background_waker),
-                                         std::move(leader_waker)));
+  std::unique_ptr<Shard> shard(new Shard(std::move(port), memory, entropy, config, slot, followers,
+                                         std::move(background_waker), std::move(leader_waker)));
   if (background) {
     shard->has_background_ = true;
     // The application's signals are not for this thread.
@@ -70,7 +69,8 @@ Result<std::unique_ptr<Shard>> Shard::create(std::unique_ptr<io::Port> port,
 }
 
 Shard::Shard(std::unique_ptr<io::Port> port, model::MemoryTable& memory, Entropy& entropy,
-             const LoopConfig& config, uint8_t slot, Followers& followers, io::Waker background_waker, io::Waker leader_waker)
+             const LoopConfig& config, uint8_t slot, Followers& followers,
+             io::Waker background_waker, io::Waker leader_waker)
     : port_(std::move(port)),
       loop_(*port_, memory, entropy, config, slot),
       followers_(followers),
@@ -95,8 +95,7 @@ bool Shard::poll() {
   polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   if (!mutex_.try_lock()) return false;
   const bool moved = loop_.step(io::os_now(), StepKind::kPolling);
-  inline_steps_.store(inline_steps_.load(std::memory_order_relaxed) + 1,
-                      std::memory_order_relaxed);
+  inline_steps_.store(inline_steps_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   if (moved) {
     idle_polls_.store(0, std::memory_order_relaxed);
   } else {
@@ -119,9 +118,8 @@ void Shard::posted(LoopQp& qp, size_t count) {
     return;
   }
   if (!mutex_.try_lock()) return;  // the holder sees it
-  loop_.step_transmit(io::os_now(),
-                      polling_.load(std::memory_order_relaxed) ? StepKind::kPolling
-                                                               : StepKind::kLeaving);
+  loop_.step_transmit(io::os_now(), polling_.load(std::memory_order_relaxed) ? StepKind::kPolling
+                                                                             : StepKind::kLeaving);
   unlock();
 }
 

@@ -3,7 +3,8 @@
 //   an application thread that polls     takes the lock if it is free and runs a step in place;
 //   an application thread that waits     (the leader) sleeps on the port itself: one wake-up from a
 //                                        packet's arrival to its completion;
-//   the background thread                sleeps on the port whenever neither is there, so that peers'
+//   the background thread                sleeps on the port whenever neither is there, so that
+//   peers'
 //                                        one-sided operations and retransmissions progress.
 //
 // While an application polls, the background thread stands by: it does not watch the port, it only
@@ -79,7 +80,8 @@ class Shard {
 
  private:
   Shard(std::unique_ptr<io::Port> port, model::MemoryTable& memory, Entropy& entropy,
-        const LoopConfig& config, uint8_t slot, Followers& followers, io::Waker background_waker, io::Waker leader_waker);
+        const LoopConfig& config, uint8_t slot, Followers& followers, io::Waker background_waker,
+        io::Waker leader_waker);
   void background();
   void background_turn();
   void stand_by();
@@ -100,10 +102,10 @@ class Shard {
   std::atomic<uint64_t> polls_{0};
   // Polls in a row that found nothing since the last hand_over: a streak makes an active poller.
   std::atomic<uint32_t> idle_polls_{0};
-  std::atomic<bool> polling_{false};       // an application polls actively, or leads
-  std::atomic<bool> leading_{false};       // an application thread is inside lead()
-  std::atomic<bool> standing_by_{false};   // the background thread looks in every millisecond
-  std::atomic<bool> parked_{false};        // it sleeps until woken, because a leader sleeps
+  std::atomic<bool> polling_{false};      // an application polls actively, or leads
+  std::atomic<bool> leading_{false};      // an application thread is inside lead()
+  std::atomic<bool> standing_by_{false};  // the background thread looks in every millisecond
+  std::atomic<bool> parked_{false};       // it sleeps until woken, because a leader sleeps
   // Until when the sleeper on the port would sleep; Time() while nobody sleeps there.
   std::atomic<int64_t> background_sleeps_until_{0};
   std::atomic<int64_t> leader_sleeps_until_{0};

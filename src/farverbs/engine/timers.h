@@ -1,6 +1,6 @@
-// TimerHeap: deadlines of many QPs, one each. A 4-ary heap of entries that know their place, so that
-// moving a deadline later, the common case for retransmission timers, is a store: a popped entry
-// whose own deadline lies ahead goes back in.
+// TimerHeap: deadlines of many QPs, one each. A 4-ary heap of entries that know their place, so
+// that moving a deadline later, the common case for retransmission timers, is a store: a popped
+// entry whose own deadline lies ahead goes back in.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,10 @@ namespace farverbs::engine {
 
 struct TimerEntry {
   static constexpr uint32_t kNowhere = UINT32_MAX;
-  Time deadline = Time::never();        // what is wanted
-  Time heap_deadline = Time::never();   // what the heap is ordered by; never later than wanted
+  Time deadline = Time::never();       // what is wanted
+  Time heap_deadline = Time::never();  // what the heap is ordered by; never later than wanted
   uint32_t place = kNowhere;
-  void* owner = nullptr;                // whose timer it is
+  void* owner = nullptr;  // whose timer it is
 };
 
 class TimerHeap {

@@ -63,9 +63,8 @@ void Conversation::set_up(Side& side, Host& host) {
   side.inbox.resize(size_t{spec_.receives} * spec_.max_message_bytes);
   constexpr model::PdId kPd = 1;
   auto region = [&](auto& memory, uint32_t access) {
-    auto entry = host.memory().register_region(kPd, memory.data(),
-                                               memory.size() * sizeof(memory[0]),
-                                               address_of(memory.data()), access);
+    auto entry = host.memory().register_region(
+        kPd, memory.data(), memory.size() * sizeof(memory[0]), address_of(memory.data()), access);
     FV_CHECK(entry.ok());
     return *entry;
   };
@@ -118,8 +117,8 @@ void Conversation::post_receives(Side& side) {
     const uint32_t slot = side.free_receives.back();
     const uint64_t at = address_of(side.inbox.data()) + uint64_t{slot} * spec_.max_message_bytes;
     // Two pieces, the first of an odd length.
-    const uint32_t first = std::min<uint32_t>(spec_.max_message_bytes / 3 | 1,
-                                              spec_.max_message_bytes);
+    const uint32_t first =
+        std::min<uint32_t>(spec_.max_message_bytes / 3 | 1, spec_.max_message_bytes);
     const std::array<ScatterGatherElement, 2> sges = {
         ScatterGatherElement{at, first, key_of(side.inbox_mr)},
         ScatterGatherElement{at + first, spec_.max_message_bytes - first, key_of(side.inbox_mr)}};
@@ -260,8 +259,7 @@ void Conversation::on_receive(Side& side, const model::WorkCompletion& wc) {
                           std::to_string(wc.byte_length));
   }
   const bool immediate = (wc.flags & model::kWithImmediate) != 0;
-  if (immediate != message.immediate ||
-      (immediate && wc.immediate != message.immediate_value)) {
+  if (immediate != message.immediate || (immediate && wc.immediate != message.immediate_value)) {
     return fail(side, "a message's immediate data differ");
   }
   if ((wc.opcode == CompletionOpcode::kReceiveWithImmediate) != message.write) {
@@ -286,7 +284,8 @@ void Conversation::on_request_done(Side& side, const model::WorkCompletion& wc) 
     side.outstanding.pop_front();
   }
   if (side.outstanding.empty() || side.outstanding.front().id != wc.wr_id) {
-    return fail(side, "request " + std::to_string(wc.wr_id) + " completed twice or was never posted");
+    return fail(side,
+                "request " + std::to_string(wc.wr_id) + " completed twice or was never posted");
   }
   if (!side.outstanding.front().signaled) return fail(side, "an unsignaled request completed");
   finish(side, side.outstanding.front());
@@ -327,8 +326,8 @@ void Conversation::check_memory() {
   if (broken() || a_.dead || b_.dead) return;
   for (auto [side, peer] : {std::pair{&a_, &b_}, std::pair{&b_, &a_}}) {
     if (std::memcmp(side->shadow.data(), peer->target.data(), kAreaBytes) != 0) {
-      const auto differ = std::mismatch(side->shadow.begin(), side->shadow.end(),
-                                        peer->target.begin());
+      const auto differ =
+          std::mismatch(side->shadow.begin(), side->shadow.end(), peer->target.begin());
       fail(*side, "the peer's memory differs at offset " +
                       std::to_string(differ.first - side->shadow.begin()));
     }
@@ -348,8 +347,7 @@ std::string Conversation::describe() const {
     if (!side->outstanding.empty()) {
       const Request& r = side->outstanding.front();
       text += ", oldest: request " + std::to_string(r.id) + " of kind " +
-              std::to_string(static_cast<int>(r.kind)) + ", " + std::to_string(r.length) +
-              " bytes";
+              std::to_string(static_cast<int>(r.kind)) + ", " + std::to_string(r.length) + " bytes";
     }
   }
   return text;

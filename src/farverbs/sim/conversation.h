@@ -1,7 +1,7 @@
-// Conversation: two connected RC QPs whose applications post random work at each other, and the checks
-// of what RDMA promises: memory contents equal what the requests say in their order; every message
-// arrives once and in order; every request completes once and in order, none is lost; atomics happen
-// exactly once; after an error the rest is flushed in order.
+// Conversation: two connected RC QPs whose applications post random work at each other, and the
+// checks of what RDMA promises: memory contents equal what the requests say in their order; every
+// message arrives once and in order; every request completes once and in order, none is lost;
+// atomics happen exactly once; after an error the rest is flushed in order.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace farverbs::sim {
 struct ConversationSpec {
   uint32_t requests_per_side = 40;
   uint32_t max_message_bytes = 8'192;
-  uint32_t depth = 8;           // outstanding requests
-  uint32_t receives = 8;        // posted receives at most; fewer now and then, so that RNR happens
+  uint32_t depth = 8;     // outstanding requests
+  uint32_t receives = 8;  // posted receives at most; fewer now and then, so that RNR happens
   double receive_starvation = 0.2;
   double signaled = 0.7;
   bool shared_receives = false;  // receives come from an SRQ
@@ -46,7 +46,15 @@ class Conversation {
   uint64_t posted() const { return a_.posted + b_.posted; }
 
  private:
-  enum class Kind : uint8_t { kSend, kSendImmediate, kWrite, kWriteImmediate, kRead, kFetchAdd, kCompareSwap };
+  enum class Kind : uint8_t {
+    kSend,
+    kSendImmediate,
+    kWrite,
+    kWriteImmediate,
+    kRead,
+    kFetchAdd,
+    kCompareSwap
+  };
   struct Request {
     uint64_t id;
     Kind kind;
@@ -83,7 +91,7 @@ class Conversation {
     std::vector<uint64_t> shadow_counters;
     std::deque<Request> outstanding;
     std::vector<uint32_t> free_slots;
-    std::deque<Message> expected;     // messages on their way to this side
+    std::deque<Message> expected;  // messages on their way to this side
     std::vector<uint32_t> free_receives;
     uint64_t next_id = 0;
     uint64_t next_message = 0;

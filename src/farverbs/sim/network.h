@@ -1,6 +1,6 @@
-// Network: datagrams between virtual ports in virtual time. Each direction of a pair of addresses is
-// a link with a rate, a delay, a drop-tail queue and faults drawn from the seed: loss, duplication,
-// reordering, corruption, blackouts, an MTU that may shrink. It owns the clock.
+// Network: datagrams between virtual ports in virtual time. Each direction of a pair of addresses
+// is a link with a rate, a delay, a drop-tail queue and faults drawn from the seed: loss,
+// duplication, reordering, corruption, blackouts, an MTU that may shrink. It owns the clock.
 #pragma once
 
 #include <cstdint>

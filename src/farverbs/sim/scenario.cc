@@ -14,9 +14,9 @@ struct Plan {
   Duration fault_time;
   Duration blackout_at;
   Duration blackout_for;
-  Duration shrink_at;     // the MTU shrinks below a full packet for a while
+  Duration shrink_at;  // the MTU shrinks below a full packet for a while
   Duration shrink_for;
-  Duration kill_at;       // zero: nobody is killed
+  Duration kill_at;  // zero: nobody is killed
   double lateness = 0;
   bool merging = true;
   bool ipv6 = false;
@@ -36,8 +36,8 @@ Plan draw(Prng& prng) {
   p.ipv6 = prng.chance(0.3);
   p.clean.rate = BitRate::bits_per_second(
       pick(prng, std::array<uint64_t, 4>{20'000'000, 200'000'000, 1'000'000'000, 10'000'000'000}));
-  p.clean.delay = Duration::microseconds(
-      pick(prng, std::array<int64_t, 5>{5, 50, 500, 5'000, 40'000}));
+  p.clean.delay =
+      Duration::microseconds(pick(prng, std::array<int64_t, 5>{5, 50, 500, 5'000, 40'000}));
   p.clean.queue_bytes = pick(prng, std::array<uint64_t, 4>{20'000, 100'000, 1'000'000, 8'000'000});
   p.faulty = p.clean;
   if (prng.chance(0.6)) p.faulty.loss = prng.unit() * 0.1;
@@ -73,9 +73,9 @@ Plan draw(Prng& prng) {
   c.receive_starvation = prng.chance(0.3) ? 0.6 : 0.05;
   c.signaled = prng.unit();
   c.shared_receives = prng.chance(0.2);
-  c.connection.path_mtu = pick(
-      prng, std::array<model::PathMtu, 4>{model::PathMtu::k256, model::PathMtu::k1024,
-                                          model::PathMtu::k1024, model::PathMtu::k4096});
+  c.connection.path_mtu =
+      pick(prng, std::array<model::PathMtu, 4>{model::PathMtu::k256, model::PathMtu::k1024,
+                                               model::PathMtu::k1024, model::PathMtu::k4096});
   c.connection.max_rd_atomic = static_cast<uint8_t>(prng.between(1, 8));
   c.connection.min_rnr_timer = static_cast<uint8_t>(prng.between(1, 14));
   return p;
@@ -84,9 +84,8 @@ Plan draw(Prng& prng) {
 std::string describe(const Plan& p) {
   std::string text = std::to_string(p.hosts) + " hosts, " + std::to_string(p.conversations) +
                      " conversations of " + std::to_string(p.conversation.requests_per_side) +
-                     " requests a side up to " +
-                     std::to_string(p.conversation.max_message_bytes) + " bytes, depth " +
-                     std::to_string(p.conversation.depth) + ", path MTU " +
+                     " requests a side up to " + std::to_string(p.conversation.max_message_bytes) +
+                     " bytes, depth " + std::to_string(p.conversation.depth) + ", path MTU " +
                      std::to_string(model::bytes_of(p.conversation.connection.path_mtu)) +
                      "; link " + std::to_string(p.clean.rate.bps() / 1'000'000) + " Mb/s, " +
                      std::to_string(p.clean.delay.ns() / 1000) + " us, queue " +
@@ -149,7 +148,8 @@ ScenarioReport run_scenario(uint64_t seed) {
     conversations.push_back(std::make_unique<Conversation>(world, *hosts[a], *hosts[b],
                                                            plan.conversation, prng.next()));
   }
-  // A killed process takes the second host with it; only what it was the passive side of is checked.
+  // A killed process takes the second host with it; only what it was the passive side of is
+  // checked.
   bool kill_pending = plan.kill_at.ns() > 0 && plan.conversations == 1;
   auto act = [&] {
     const Duration elapsed = world.network.now() - start;
@@ -197,7 +197,8 @@ BulkReport run_bulk(const BulkSpec& spec) {
   link.rate = spec.rate;
   link.delay = spec.round_trip / 2;
   const uint64_t bdp = spec.rate.bytes_for(spec.round_trip);
-  link.queue_bytes = std::max<uint64_t>(static_cast<uint64_t>(static_cast<double>(bdp) * spec.queue_bdp), 50'000);
+  link.queue_bytes =
+      std::max<uint64_t>(static_cast<uint64_t>(static_cast<double>(bdp) * spec.queue_bdp), 50'000);
   link.loss = spec.loss;
   world.network.link(a.address().address, b.address().address) = link;
   world.network.link(b.address().address, a.address().address) = link;
@@ -207,12 +208,11 @@ BulkReport run_bulk(const BulkSpec& spec) {
   constexpr model::PdId kPd = 1;
   std::vector<std::byte> from(spec.message_bytes, std::byte{1});
   std::vector<std::byte> to(spec.message_bytes);
-  auto local = a.memory().register_region(kPd, from.data(), from.size(),
-                                          reinterpret_cast<uint64_t>(from.data()),
-                                          model::kLocalWrite);
-  auto remote = b.memory().register_region(
-      kPd, to.data(), to.size(), reinterpret_cast<uint64_t>(to.data()),
-      model::kLocalWrite | model::kRemoteWrite | model::kRemoteRead);
+  auto local = a.memory().register_region(
+      kPd, from.data(), from.size(), reinterpret_cast<uint64_t>(from.data()), model::kLocalWrite);
+  auto remote =
+      b.memory().register_region(kPd, to.data(), to.size(), reinterpret_cast<uint64_t>(to.data()),
+                                 model::kLocalWrite | model::kRemoteWrite | model::kRemoteRead);
   model::CompletionQueue cq_a(4096, nullptr, nullptr, nullptr);
   model::CompletionQueue cq_b(4096, nullptr, nullptr, nullptr);
   model::QpInit init;
@@ -264,9 +264,9 @@ BulkReport run_bulk(const BulkSpec& spec) {
   report.elapsed = world.network.now() - start;
   const uint32_t mtu = model::bytes_of(spec.path_mtu);
   const double payload_share = static_cast<double>(mtu) / (mtu + 16 + kWireOverhead);
-  report.share_of_capacity = static_cast<double>(completed) * 8 /
-                             (static_cast<double>(spec.rate.bps()) * payload_share *
-                              report.elapsed.to_seconds());
+  report.share_of_capacity =
+      static_cast<double>(completed) * 8 /
+      (static_cast<double>(spec.rate.bps()) * payload_share * report.elapsed.to_seconds());
   report.retransmitted_packets = qp_a.pair.qp().counters.retransmitted_packets;
   a.loop().destroy_qp(world.network.now(), &qp_a);
   b.loop().destroy_qp(world.network.now(), &qp_b);

@@ -15,8 +15,8 @@ struct ScenarioReport {
   std::string description;  // what the seed drew, for a person
   uint64_t steps = 0;
   uint64_t requests = 0;
-  uint64_t broken = 0;      // conversations that ended in an error completion, as they may
-  uint64_t killed = 0;      // processes that were killed
+  uint64_t broken = 0;  // conversations that ended in an error completion, as they may
+  uint64_t killed = 0;  // processes that were killed
   Duration virtual_time;
 };
 

@@ -31,8 +31,8 @@ void must(const Result<void>& result) {
   }
 }
 
-void to_rts(Time now, Host& host, engine::LoopQp& qp, const Endpoint& peer, Qpn peer_qpn,
-            Psn first, Psn peer_first, const ConnectSpec& spec) {
+void to_rts(Time now, Host& host, engine::LoopQp& qp, const Endpoint& peer, Qpn peer_qpn, Psn first,
+            Psn peer_first, const ConnectSpec& spec) {
   using namespace model;
   const bool rc = qp.pair.qp().type == QpType::kRc;
   QpAttributes a;
@@ -95,14 +95,13 @@ void World::step_ready_hosts() {
     if (now < host->stalled_until_) continue;
     if (!host->port_->has_arrivals() && host->loop_->next_deadline() > now) continue;
     if (lateness > 0 && prng_.chance(lateness)) {
-      host->stalled_until_ =
-          now + Duration::nanoseconds(static_cast<int64_t>(
-                    prng_.below(static_cast<uint64_t>(max_lateness.ns())) + 1));
+      host->stalled_until_ = now + Duration::nanoseconds(static_cast<int64_t>(
+                                       prng_.below(static_cast<uint64_t>(max_lateness.ns())) + 1));
       continue;
     }
     // Pollers and sleepers take turns, so that both kinds of step are exercised.
-    host->loop_->step(now, prng_.chance(0.5) ? engine::StepKind::kPolling
-                                             : engine::StepKind::kLeaving);
+    host->loop_->step(now,
+                      prng_.chance(0.5) ? engine::StepKind::kPolling : engine::StepKind::kLeaving);
     ++steps_;
     // A loop is not infinitely fast.
     host->stalled_until_ = now + Duration::microseconds(1);

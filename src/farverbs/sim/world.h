@@ -72,8 +72,9 @@ class World {
   // The host's process dies at once: its QPs say nothing more.
   void kill(Host& host);
 
-  // Runs until done() (true) or until `limit` of virtual time has passed. `act` is the applications'
-  // code, called after every step and at the latest every `act_every`: it polls and posts.
+  // Runs until done() (true) or until `limit` of virtual time has passed. `act` is the
+  // applications' code, called after every step and at the latest every `act_every`: it polls and
+  // posts.
   bool run(Duration limit, Duration act_every, const std::function<void()>& act,
            const std::function<bool()>& done);
   uint64_t steps() const { return steps_; }

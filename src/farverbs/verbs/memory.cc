@@ -50,8 +50,8 @@ Result<MemoryRegion> ProtectionDomain::register_memory(void* memory, uint64_t le
 
 Result<MemoryRegion> ProtectionDomain::register_memory(void* memory, uint64_t length,
                                                        uint32_t access, uint64_t iova) {
-  FV_ASSIGN(model::MemoryEntry* entry, state_->device->memory.register_region(
-                                           state_->id, memory, length, iova, access));
+  FV_ASSIGN(model::MemoryEntry * entry,
+            state_->device->memory.register_region(state_->id, memory, length, iova, access));
   auto region = std::make_shared<detail::RegionState>();
   region->pd = state_;
   region->entry = entry;
@@ -64,7 +64,8 @@ Result<MemoryRegion> ProtectionDomain::register_memory(void* memory, uint64_t le
 
 Result<MemoryRegion> ProtectionDomain::allocate_memory(uint64_t length, uint32_t access) {
   if (length == 0) return invalid("length of memory to allocate must not be 0");
-  void* memory = ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* memory =
+      ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     return Error::from_errno("cannot allocate " + std::to_string(length) + " bytes");
   }
@@ -79,7 +80,7 @@ Result<MemoryRegion> ProtectionDomain::allocate_memory(uint64_t length, uint32_t
 }
 
 Result<MemoryWindow> ProtectionDomain::allocate_window(bool type2) {
-  FV_ASSIGN(model::MemoryEntry* entry,
+  FV_ASSIGN(model::MemoryEntry * entry,
             state_->device->memory.allocate_window(
                 state_->id, type2 ? model::MemoryKind::kWindow2 : model::MemoryKind::kWindow1));
   auto window = std::make_shared<detail::WindowState>();

@@ -51,9 +51,8 @@ Result<QueuePair> ProtectionDomain::create_qp(const QueuePairInit& init) {
   qp.signal_all = init.signal_all;
   qp.pd = state_->id;
   qp.context = init.context;
-  auto created = handle->shard->with_loop([&](engine::Loop& loop, Time) {
-    return loop.create_qp(qp, &device.events);
-  });
+  auto created = handle->shard->with_loop(
+      [&](engine::Loop& loop, Time) { return loop.create_qp(qp, &device.events); });
   if (!created.ok()) return std::move(created).error();
   handle->qp = *created;
   return QueuePair(std::move(handle));
@@ -110,7 +109,8 @@ QpAddress QueuePair::address() const {
 Result<void> QueuePair::connect(const QpAddress& peer, const ConnectOptions& options) {
   using namespace model;
   const QpType kind = type();
-  if (kind == QpType::kUd) return invalid("connect is for RC and UC; use activate_datagrams for UD");
+  if (kind == QpType::kUd)
+    return invalid("connect is for RC and UC; use activate_datagrams for UD");
   QpAttributes a;
   a.state = QpState::kInit;
   a.access_flags = options.remote_access;
@@ -179,8 +179,7 @@ Result<void> QueuePair::post_receive(const ReceiveWorkRequest& request) {
   return post_receive(std::span(&request, 1));
 }
 
-Result<void> QueuePair::post_receive(std::span<const ReceiveWorkRequest> requests,
-                                     size_t* posted) {
+Result<void> QueuePair::post_receive(std::span<const ReceiveWorkRequest> requests, size_t* posted) {
   size_t n = 0;
   Result<void> result;
   for (const ReceiveWorkRequest& request : requests) {

@@ -1,5 +1,5 @@
-// Rendezvous: how two tools meet before RDMA flows: a TCP connection that carries small messages (QP
-// numbers, keys, requests). Each message is a 4-byte big-endian length and that many bytes. The
+// Rendezvous: how two tools meet before RDMA flows: a TCP connection that carries small messages
+// (QP numbers, keys, requests). Each message is a 4-byte big-endian length and that many bytes. The
 // standard connection manager is another matter; this is for programs that are both ours.
 #pragma once
 

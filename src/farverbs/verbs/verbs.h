@@ -2,22 +2,24 @@
 // limits are those of the verbs manual pages (ibv_reg_mr(3), ibv_create_qp(3), ibv_modify_qp(3),
 // ibv_post_send(3), ibv_poll_cq(3) ...); the shape is C++: RAII, move-only handles, Result.
 //
-// Ownership. A handle owns its object and destroys it when it dies. Handles keep what they depend on
-// alive (a QueuePair its queues and its ProtectionDomain, all of them the Device), so the order of
-// their death does not matter. Application memory is never copied behind your back nor pinned; it
-// must stay mapped while a region covers it, and buffers of posted requests must stay untouched until
-// their completions (inline data excepted). Once a MemoryRegion is dead, nothing touches its memory.
+// Ownership. A handle owns its object and destroys it when it dies. Handles keep what they depend
+// on alive (a QueuePair its queues and its ProtectionDomain, all of them the Device), so the order
+// of their death does not matter. Application memory is never copied behind your back nor pinned;
+// it must stay mapped while a region covers it, and buffers of posted requests must stay untouched
+// until their completions (inline data excepted). Once a MemoryRegion is dead, nothing touches its
+// memory.
 //
 // Progress. Packets move (1) inside your own calls of poll(), wait() and post_send(), when no other
-// thread is at it, which gives the lowest latency; (2) in a background thread of the device whenever
-// nobody calls: one-sided operations of peers progress while you sleep, compute or block. Passing from
-// one to the other costs at most one wake-up.
+// thread is at it, which gives the lowest latency; (2) in a background thread of the device
+// whenever nobody calls: one-sided operations of peers progress while you sleep, compute or block.
+// Passing from one to the other costs at most one wake-up.
 //
-// Threads. All calls on all handles are thread safe, except destroying or moving a handle while it is
-// in use. Two threads that poll one CompletionQueue get different completions.
+// Threads. All calls on all handles are thread safe, except destroying or moving a handle while it
+// is in use. Two threads that poll one CompletionQueue get different completions.
 //
-// Errors. A Result's Error has the errno value that the manual page gives and a message that names the
-// field. What goes wrong after a successful post is told by a WorkCompletion's status. Nothing throws.
+// Errors. A Result's Error has the errno value that the manual page gives and a message that names
+// the field. What goes wrong after a successful post is told by a WorkCompletion's status. Nothing
+// throws.
 #pragma once
 
 #include <cstdint>
@@ -92,31 +94,31 @@ struct DeviceAttributes {
   uint32_t max_message_bytes = UINT32_C(1) << 31;
   uint32_t max_srq = 65'536;
   uint32_t max_srq_wr = 32'768;
-  uint8_t max_rd_atomic = 128;       // per QP, as requester and as responder
+  uint8_t max_rd_atomic = 128;  // per QP, as requester and as responder
 };
 
 struct PortAttributes {
   bool active = false;
-  Gid gid{};                         // GID index 0
-  uint32_t interface_mtu = 0;        // IP MTU, bytes
+  Gid gid{};                              // GID index 0
+  uint32_t interface_mtu = 0;             // IP MTU, bytes
   PathMtu max_path_mtu = PathMtu::k1024;  // largest that fits the interface's MTU
   std::string interface_name;
 };
 
 struct DeviceCounters {
   uint64_t sent_datagrams = 0;
-  uint64_t sent_bytes = 0;           // UDP payload
-  uint64_t sent_bursts = 0;          // system calls that sent
+  uint64_t sent_bytes = 0;   // UDP payload
+  uint64_t sent_bursts = 0;  // system calls that sent
   uint64_t received_datagrams = 0;
   uint64_t received_bytes = 0;
   uint64_t received_bursts = 0;
-  uint64_t receive_overflows = 0;    // dropped by the kernel: the socket's buffer was full
+  uint64_t receive_overflows = 0;  // dropped by the kernel: the socket's buffer was full
   uint64_t icrc_errors = 0;
   uint64_t malformed_packets = 0;
   uint64_t unknown_qpn = 0;
-  uint64_t forwarded_out = 0;        // datagrams of other processes that came here, and were passed on
+  uint64_t forwarded_out = 0;  // datagrams of other processes that came here, and were passed on
   uint64_t forwarded_in = 0;
-  uint64_t inline_steps = 0;         // turns of the loop in application threads
+  uint64_t inline_steps = 0;  // turns of the loop in application threads
   uint64_t background_steps = 0;
   uint64_t background_wakeups = 0;
 };
@@ -208,21 +210,21 @@ struct QpAddress {
   Gid gid{};
   uint16_t udp_port = kRoceUdpPort;
   Qpn qpn;
-  Psn psn;                             // the first packet it will send
-  PathMtu path_mtu = PathMtu::k1024;   // the largest it can take
+  Psn psn;                            // the first packet it will send
+  PathMtu path_mtu = PathMtu::k1024;  // the largest it can take
 };
 
 // The rest of what connect() sets; the defaults suit most programs.
 struct ConnectOptions {
   uint32_t remote_access = model::kRemoteWrite | model::kRemoteRead | model::kRemoteAtomic;
-  uint8_t timeout = 14;        // 4.096 us * 2^timeout = 67 ms
+  uint8_t timeout = 14;  // 4.096 us * 2^timeout = 67 ms
   uint8_t retry_count = 7;
   uint8_t rnr_retry = 7;       // for ever
   uint8_t min_rnr_timer = 12;  // 0.64 ms
   uint8_t max_rd_atomic = 16;
   uint8_t traffic_class = 0;
   uint8_t service_level = 0;
-  uint32_t qkey = 0;           // UD
+  uint32_t qkey = 0;  // UD
 };
 
 struct QpCounters {
@@ -285,7 +287,8 @@ class CompletionQueue {
   // Like poll, but waits until there is at least one, spinning for DeviceOptions::spin and then
   // blocking. 0 after `timeout`.
   size_t wait(std::span<WorkCompletion> completions, Duration timeout = Duration::max());
-  // Arms one event on the queue's channel for the next completion (or the next solicited or failed).
+  // Arms one event on the queue's channel for the next completion (or the next solicited or
+  // failed).
   void request_notification(bool solicited_only = false);
   bool in_error() const;
   uint32_t capacity() const;

@@ -1,5 +1,5 @@
-// farverbs_sim: runs the production packet loop through seeded scenarios of faults, or one seed again.
-// A failing seed is one line that replays it.
+// farverbs_sim: runs the production packet loop through seeded scenarios of faults, or one seed
+// again. A failing seed is one line that replays it.
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -94,8 +94,10 @@ int main(int argc, char** argv) {
     int status = 0;
     ::waitpid(children[j], &status, 0);
     if (!told) {
-      fmt::print("FAILED: a simulator process died (status {}); seeds {} + n x {}: run with --jobs 1 "
-                 "to find the seed\n", status, first + j, jobs);
+      fmt::print(
+          "FAILED: a simulator process died (status {}); seeds {} + n x {}: run with --jobs 1 "
+          "to find the seed\n",
+          status, first + j, jobs);
       ++all.failed;
       continue;
     }
@@ -106,8 +108,10 @@ int main(int argc, char** argv) {
     all.broken += totals.broken;
     all.killed += totals.killed;
   }
-  fmt::print("{} requests in {} steps; {} conversations ended in an error after faults that outlast "
-             "the retries, {} processes were killed\n", all.requests, all.steps, all.broken, all.killed);
+  fmt::print(
+      "{} requests in {} steps; {} conversations ended in an error after faults that outlast "
+      "the retries, {} processes were killed\n",
+      all.requests, all.steps, all.broken, all.killed);
   fmt::print("{} passed, {} failed\n", all.passed, all.failed);
   return all.failed == 0 ? 0 : 1;
 }
