@@ -269,6 +269,48 @@ TEST_F(LabTest, CorruptionReachesTheApplication) {
   EXPECT_GT(std::atoi(outcome.output.c_str()), 80);
 }
 
+TEST_F(LabTest, MarksDuplicatesAndDelaysOutOfOrder) {
+  // 200 packets of 1010 bytes at once are 16 ms at 100 Mb/s.
+  const Outcome outcome = lab(
+      {"run", "--rate", "100mbit", "--queue", "1MB", "--ecn", "4ms", "--duplicate", "20%",
+       "--reorder", "20%:5ms", "--json", file("json"), "--",
+       await(file("ready")) +
+           "python3 -c \"import socket,os\n"
+           "s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\n"
+           "s.setsockopt(socket.IPPROTO_IP,socket.IP_TOS,2)\n"
+           "for i in range(200):\n"
+           " s.sendto(i.to_bytes(4,'big')*243,(os.environ['FARVERBS_LAB_PEER'],9000))\"; sleep 60",
+       "python3 -c \"import socket\n"
+       "s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\n"
+       "s.setsockopt(socket.SOL_SOCKET,socket.SO_RCVBUF,4000000)\n"
+       "s.setsockopt(socket.IPPROTO_IP,socket.IP_RECVTOS,1)\n"
+       "s.bind(('',9000));s.settimeout(1);got=[];marks=0;open('" +
+           file("ready") +
+           "','w')\n"
+           "try:\n"
+           " while True:\n"
+           "  d,c,_,_=s.recvmsg(2000,100)\n"
+           "  got.append(int.from_bytes(d[:4],'big'));marks+=c[0][2][0]&3==3\n"
+           "except TimeoutError: pass\n"
+           "late=sum(b<a for a,b in zip(got,got[1:]))\n"
+           "print(len(set(got)),len(got)-200,late>10,marks)\""});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.errors;
+  const nlohmann::json json = statistics()["a_to_b"];
+  int different = 0, twice = 0, marks = 0;
+  char out_of_order[8] = "";
+  ASSERT_EQ(
+      std::sscanf(outcome.output.c_str(), "%d %d %7s %d", &different, &twice, out_of_order, &marks),
+      4)
+      << outcome.output << outcome.errors;
+  EXPECT_EQ(different, 200);
+  EXPECT_EQ(twice, json["duplicated"]);
+  EXPECT_STREQ(out_of_order, "True");
+  EXPECT_GT(twice, 15);
+  EXPECT_GT(json["late"], 15);
+  EXPECT_GT(json["ce_marked"], 0);
+  EXPECT_GE(marks, json["ce_marked"]);
+}
+
 TEST_F(LabTest, EndsEverythingWhenInterrupted) {
   for (const int signal : {SIGTERM, SIGINT, SIGKILL}) {
     ::unlink(file("a").c_str());

@@ -38,7 +38,7 @@ auto parse_option(const char* name, const std::string& text, Parse parse)
 // A burst that is longer than the whole loss allows cannot have that mean.
 Result<void> check_loss(const LinkConfig& link) {
   if (link.burst < 1) return invalid("--burst-loss: a burst has 1 packet or more");
-  if (link.loss < 1 && link.loss / link.burst / (1 - link.loss) > 1) {
+  if (link.burst > 1 && link.loss < 1 && link.loss / link.burst / (1 - link.loss) > 1 + 1e-9) {
     return invalid("--loss: with bursts this short no more than " +
                    fmt::format("{:.0f}%", 100 * link.burst / (1 + link.burst)) + " can be lost");
   }
@@ -147,6 +147,10 @@ std::string describe(const EmulatorConfig& config) {
   };
   std::string out = each(rate, ab, ba);
   out += fmt::format(", RTT {:g} ms", (ab.delay + ba.delay).to_seconds() * 1e3);
+  const auto jitter = [](const LinkConfig& l) {
+    return fmt::format("{:g} ms", l.jitter.to_seconds() * 1e3);
+  };
+  if (ab.jitter > Duration() || ba.jitter > Duration()) out += ", jitter " + each(jitter, ab, ba);
   const auto chance = [&](const char* name, double LinkConfig::*member) {
     const auto percent = [&](const LinkConfig& l) { return fmt::format("{:g}%", l.*member * 100); };
     if (ab.*member > 0 || ba.*member > 0) {
@@ -154,6 +158,8 @@ std::string describe(const EmulatorConfig& config) {
     }
   };
   chance("loss", &LinkConfig::loss);
+  const auto burst = [](const LinkConfig& l) { return fmt::format("{:g}", l.burst); };
+  if (ab.burst > 1 || ba.burst > 1) out += ", in bursts of " + each(burst, ab, ba);
   chance("reordered", &LinkConfig::reorder);
   chance("duplicated", &LinkConfig::duplicate);
   chance("corrupted", &LinkConfig::corrupt);
@@ -161,7 +167,12 @@ std::string describe(const EmulatorConfig& config) {
     return l.rate.is_zero() ? std::string("none")
                             : fmt::format("{:.0f} kB", static_cast<double>(l.queue_bytes) * 1e-3);
   };
-  return out + ", queue " + each(queue, ab, ba);
+  out += ", queue " + each(queue, ab, ba);
+  const auto marks = [](const LinkConfig& l) {
+    return fmt::format("{:.0f} kB", static_cast<double>(l.ecn_bytes) * 1e-3);
+  };
+  if (ab.ecn_bytes > 0 || ba.ecn_bytes > 0) out += ", CE above " + each(marks, ab, ba);
+  return out;
 }
 
 }  // namespace farverbs::tools::lab
