@@ -34,9 +34,10 @@ Result<Side> open_side(Control& control) {
   return side;
 }
 
-void wait_for(const io::Port& port) {
+// False after a pause without anything to receive.
+bool wait_for(const io::Port& port) {
   pollfd p{port.wait_fd(), POLLIN, 0};
-  poll(&p, 1, kPauseMs);
+  return poll(&p, 1, kPauseMs) == 1;
 }
 
 wire::TxBurst burst_of(std::vector<std::byte>& memory, size_t size, size_t count) {
@@ -93,9 +94,8 @@ Result<Json> pong(Control& control, const Settings& settings) {
       side.port->send(side.flow, burst);
     } else if (settings.spin) {
       if (stop.while_spinning()) break;
-    } else {
-      if (stop.now()) break;
-      wait_for(*side.port);
+    } else if (!wait_for(*side.port) && stop.now()) {
+      break;
     }
   }
   return Json{{"count", count}, {"cpu_seconds", thread_cpu_seconds() - cpu}};
@@ -146,8 +146,7 @@ Result<Json> sink(Control& control, const Settings& settings) {
   Time last;
   for (;;) {
     if (side.port->receive(received) == 0) {
-      if (stop.now()) break;
-      wait_for(*side.port);
+      if (!wait_for(*side.port) && stop.now()) break;
       continue;
     }
     last = io::os_now();
