@@ -44,7 +44,7 @@ def is_library(path):
 
 def is_test(path):
     stem = os.path.splitext(path)[0]
-    return stem.endswith(("_test", "_bench", "_fuzz", "test_support")) or path.startswith("tests/")
+    return stem.endswith(("_test", "_bench", "_fuzz", "test_support", "_testing")) or path.startswith("tests/")
 
 
 def in_rooms(*rooms):
@@ -77,7 +77,7 @@ BANS = [
     Ban("chance", re.compile(r"\brandom_device\b|\bmt19937|(?<![\w.])s?rand\s*\(|\bgetrandom\s*\("),
         "take a Prng (reproducible) or an Entropy (secret) from the caller",
         lambda path: path.startswith("src/") and not is_chance_source(path)),
-    Ban("iostream", re.compile(r"#\s*include\s*<(iostream|sstream|iomanip)>"),
+    Ban("iostream", re.compile(r"#\s*include\s*<(iostream|iomanip)>"),
         "use fmt", lambda path: path.startswith("src/") and not is_test(path)),
     Ban("bit-field", re.compile(r"^\s*(u?int\d*(_t)?|unsigned|std::u?int\d+_t|bool)\s+\w+\s*:\s*\d+\s*[;,={]"),
         "declare a constexpr Field{byte, bit, width}; the order of host bit-fields is the compiler's",

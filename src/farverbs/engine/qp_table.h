@@ -3,6 +3,7 @@
 // makes two numbers meet. Owned by one loop.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
