@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "farverbs/base/check.h"
 #include "farverbs/base/ids.h"
 #include "farverbs/base/prng.h"
 
