@@ -402,7 +402,8 @@ class Link {
   // Sends what both have to say until they are silent. Time advances `step` per crossing.
   void settle(const Filter& filter = nullptr) {
     for (int i = 0; i < 10'000; ++i) {
-      const bool moved = cross(a, b, filter) | cross(b, a, filter);
+      const bool a_moved = cross(a, b, filter);
+      const bool moved = cross(b, a, filter) || a_moved;
       if (!moved) return;
     }
     ADD_FAILURE() << "the sides never fall silent";

@@ -315,7 +315,7 @@ void RcRequester::take_back() {
 }
 
 void RcRequester::stop() {
-  if (!failed_) take_back();
+  take_back();
   failed_ = true;
   rnr_deadline_ = Time::never();
 }
