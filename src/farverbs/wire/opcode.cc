@@ -13,7 +13,7 @@ std::string describe(size_t opcode) {
   char number[8];
   std::snprintf(number, sizeof number, "0x%02zx", opcode);
   if (!info.known()) return std::string("UNKNOWN ") + number;
-  const std::string service = kServiceNames[static_cast<size_t>(info.service)];
+  std::string service = kServiceNames[static_cast<size_t>(info.service)];
   std::string kind;
   bool positioned = true;
   switch (info.kind) {

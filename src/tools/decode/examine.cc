@@ -7,7 +7,6 @@
 namespace farverbs::tools {
 namespace {
 
-using wire::Extension;
 using wire::FrameKind;
 
 std::optional<wire::MadHeader> mad_of(const wire::PacketView& packet) {
