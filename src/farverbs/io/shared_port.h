@@ -38,6 +38,9 @@ class SharedPort final : public Port {
 
   uint8_t slot() const { return channel_.slot(); }
   SharingCounters sharing() const;
+  // Looks whether the kernel still steers right, soon and not too often. For who misses answers: if
+  // this slot's datagrams go to a process that is stopped, nobody else notices.
+  void check_steering() { repair_.request(); }
 
   Endpoint local() const override { return port_->local(); }
   const PortLimits& limits() const override { return port_->limits(); }
