@@ -1,0 +1,25 @@
+// The conversation around a transfer: what client and server say to each other before one of them
+// becomes the sender and the other the receiver.
+#pragma once
+
+#include "farverbs/base/result.h"
+#include "farverbs/verbs/rendezvous.h"
+#include "tools/cp/messages.h"
+
+namespace farverbs::tools::copy {
+
+inline Result<void> send_message(verbs::Rendezvous& rendezvous, const Message& message) {
+  return rendezvous.send(encode(message));
+}
+
+// The next message, which must be a T.
+template <typename T>
+Result<T> receive_message(verbs::Rendezvous& rendezvous, Duration timeout) {
+  FV_ASSIGN(const std::string text, rendezvous.receive(timeout));
+  FV_ASSIGN(Message message, decode_message(text));
+  T* wanted = std::get_if<T>(&message);
+  if (wanted == nullptr) return Error{EPROTO, "the peer sent a message that is not its turn"};
+  return std::move(*wanted);
+}
+
+}  // namespace farverbs::tools::copy
