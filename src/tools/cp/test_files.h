@@ -3,15 +3,14 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <map>
-#include <sstream>
 #include <string>
 
 #include "farverbs/base/prng.h"
@@ -56,14 +55,18 @@ inline std::string random_bytes(size_t count, uint64_t seed) {
 }
 
 inline void write_file(const std::string& path, const std::string& content) {
-  std::ofstream(path, std::ios::binary) << content;
+  const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  EXPECT_EQ(::write(file.get(), content.data(), content.size()),
+            static_cast<ssize_t>(content.size()));
 }
 
 inline std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream content;
-  content << file.rdbuf();
-  return content.str();
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) return {};
+  std::string content(static_cast<size_t>(status.st_size), '\0');
+  EXPECT_EQ(::read(file.get(), content.data(), content.size()), status.st_size);
+  return content;
 }
 
 inline bool exists(const std::string& path) {
@@ -87,11 +90,10 @@ inline std::map<std::string, std::string> describe_tree(const std::string& root)
   std::map<std::string, std::string> tree;
   const auto add = [&](const std::string& path, const std::string& name) {
     const struct stat status = status_of(path);
-    std::ostringstream text;
-    text << std::oct << status.st_mode << std::dec << " " << mtime_ns(status);
-    if (S_ISREG(status.st_mode)) text << " " << read_file(path);
-    if (S_ISLNK(status.st_mode)) text << " -> " << std::filesystem::read_symlink(path).string();
-    tree[name] = text.str();
+    std::string text = fmt::format("{:o} {}", status.st_mode, mtime_ns(status));
+    if (S_ISREG(status.st_mode)) text += " " + read_file(path);
+    if (S_ISLNK(status.st_mode)) text += " -> " + std::filesystem::read_symlink(path).string();
+    tree[name] = text;
   };
   add(root, "");
   if (!std::filesystem::is_directory(root)) return tree;
