@@ -203,9 +203,7 @@ TransmitStatus RcRequester::transmit(Turn& turn) {
 bool RcRequester::wants_ack(const Turn& turn, const RequestPacket& packet) const {
   if (ack_next_ || since_request_ + 1 >= config_.ack_request_every_packets) return true;
   if (cursor_ + 1 - unacked_ >= config_.max_window_packets) return true;
-  // No room for another packet of the largest size: the path's window ends here.
-  const uint64_t largest = wire::packet_size(wire::Opcode::rc_write_only_imm, mtu());
-  if (turn.request_left < packet.size + largest) return true;
+  if (turn.request_left <= packet.size) return true;  // the path's window ends here
   if (!packet.ends) return false;
   if (turn.last_of_quantum() || send_index_ + 1 >= qp_.send_queue.tail()) return true;
   const SendWqe& next = qp_.send_queue.at(send_index_ + 1);
@@ -315,7 +313,7 @@ void RcRequester::remember(const Turn& turn, uint64_t packets) {
     ++outstanding_count_;
   }
   outstanding(outstanding_sent_++) = {cursor_, cursor_ + packets, turn.now(),
-                                      turn.context.delivered_bytes, again};
+                                      turn.context.read_delivered_bytes, again};
 }
 
 void RcRequester::sent(Turn& turn, uint64_t packets, size_t bytes) {

@@ -1,5 +1,6 @@
 // Windows, allowances, AckReq, what feedback tells, and PSNs that wrap.
 #include "farverbs/proto/proto_testing.h"
+#include "farverbs/proto/request_packet.h"
 
 namespace farverbs::proto {
 namespace {
@@ -49,7 +50,7 @@ TEST(RcWindow, AnAckIsAskedForEverySoManyPackets) {
 TEST(RcWindow, TheRequestAllowanceIsObeyedAndItsEndAsksForAnAck) {
   Scripted s;
   s.a.write(0, 256 * 10, s.ghost, 0);
-  s.a.request_allowance = 3 * kPacket + 16 + 100;
+  s.a.request_allowance = 2 * kPacket + 16 + 1;  // a packet may exceed what is left
   EXPECT_EQ(s.a.trace(),
             (Lines{"WRITE_FIRST 100 len 2560", "WRITE_MIDDLE 101", "WRITE_MIDDLE 102 A"}));
   EXPECT_EQ(s.a.last.status, TransmitStatus::kWindow);
@@ -60,7 +61,7 @@ TEST(RcWindow, TheRequestAllowanceIsObeyedAndItsEndAsksForAnAck) {
   EXPECT_EQ(s.a.last.status, TransmitStatus::kWindow);
 }
 
-TEST(RcWindow, AFirstPacketMayExceedWhatIsLeft) {
+TEST(RcWindow, APacketMayExceedWhatIsLeft) {
   Scripted s;
   s.a.write(0, 256, s.ghost, 0);
   s.a.request_allowance = 1;
@@ -220,11 +221,101 @@ TEST(RcWindow, FeedbackAccountsForEveryByte) {
   EXPECT_EQ(link.a.sends().size(), 4u);
 }
 
+// A message of 2^31 bytes takes exactly half of the PSNs at the smallest MTU.
+TEST(RcWindow, TheLongestMessage) {
+  constexpr uint32_t kLongest = uint32_t{1} << 31;
+  EXPECT_EQ(packets_for(kLongest, 256), uint64_t{1} << 23);
+  model::SendWqe wqe{};
+  wqe.opcode = SendOpcode::kWriteWithImmediate;
+  wqe.length = kLongest;
+  wqe.packet_count = 1u << 23;
+  const RequestPacket last = plan_packet(wqe, (1u << 23) - 1, 256, wire::Service::rc);
+  EXPECT_EQ(last.offset, kLongest - 256);
+  EXPECT_EQ(last.length, 256u);
+  EXPECT_EQ(last.opcode, Opcode::rc_write_last_imm);
+  EXPECT_EQ(request_bytes(wqe, 0, 1u << 23, 256), (uint64_t{1} << 23) * kPacket + 16 + 4);
+  EXPECT_EQ(response_bytes(kLongest, 0, 1u << 23, 256), (uint64_t{1} << 23) * kPacket);
+}
+
+// What flow control counts for a range of packets is the sum of their sizes.
+TEST(RcWindow, BytesOfARangeAreTheSumOfItsPackets) {
+  for (const auto opcode : {SendOpcode::kSend, SendOpcode::kSendWithImmediate, SendOpcode::kWrite,
+                            SendOpcode::kWriteWithImmediate, SendOpcode::kSendWithInvalidate}) {
+    for (const uint32_t length : {0u, 1u, 255u, 256u, 257u, 700u, 1024u}) {
+      model::SendWqe wqe{};
+      wqe.opcode = opcode;
+      wqe.length = length;
+      wqe.packet_count = static_cast<uint32_t>(packets_for(length, 256));
+      for (uint32_t from = 0; from < wqe.packet_count; ++from) {
+        uint64_t sum = 0;
+        for (uint32_t to = from; to < wqe.packet_count; ++to) {
+          sum += plan_packet(wqe, to, 256, wire::Service::rc).size;
+          ASSERT_EQ(request_bytes(wqe, from, to + 1, 256), sum) << length;
+        }
+      }
+    }
+  }
+}
+
+TEST(RcWindow, HeadersSayMigratedAndTheDefaultPartition) {
+  Scripted s;
+  s.a.write(0, 8, s.ghost, 0);
+  const Bytes bytes = s.a.poll()[0];
+  const wire::Bth bth = (*wire::parse(bytes)).bth;
+  EXPECT_TRUE(bth.migrated);
+  EXPECT_EQ(bth.pkey, 0xFFFF);
+  EXPECT_EQ(bth.version, 0);
+  EXPECT_EQ(bth.dest_qp, s.ghost.qp->qp().qpn);
+}
+
+TEST(RcWindow, ReadProbesTellTheReadFlightsCount) {
+  Scripted s;
+  s.a.read(0, 8, s.ghost, 0);
+  std::vector<std::byte> storage(1000);
+  wire::TxBurst burst;
+  burst.reset(storage, 4);
+  TransmitContext context;
+  context.now = s.a.now;
+  context.burst = &burst;
+  context.icrc = &s.a.flow;
+  context.request_allowance = context.read_allowance = 10'000;
+  context.delivered_bytes = 5;
+  context.read_delivered_bytes = 7;
+  context.max_packets = 1;
+  s.a.qp->poll_transmit(context);
+  s.a.now = s.a.now + Duration::microseconds(30);
+  const Bytes payload(8);
+  const Bytes response = packet(s.a, Opcode::rc_read_response_only, 100, payload,
+                                wire::Aeth{wire::Syndrome::ack().byte(), 1});
+  const auto parsed = wire::parse(response);
+  s.a.qp->on_packet(s.a.now, *parsed, {});
+  const Feedback told = s.a.qp->take_feedback();
+  EXPECT_TRUE(told.has_read_rtt);
+  EXPECT_EQ(told.read_rtt.ns(), 30'000);
+  EXPECT_EQ(told.read_probe_delivered, 7u);
+}
+
+TEST(RcWindow, WithoutEndToEndCreditsNoneAreGivenOrTaken) {
+  Options options;
+  options.config.end_to_end_credits = false;
+  Scripted s(options);
+  const Bytes payload(8);
+  s.say(packet(s.a, Opcode::rc_write_only, 100, payload, wire::Reth{s.a.address(0), s.a.key(), 8}));
+  const Bytes ack = s.a.poll()[0];
+  EXPECT_EQ(wire::Syndrome((*wire::parse(ack)).aeth().syndrome).value(), wire::kNoCredit);
+  s.a.write(0, 8, s.ghost, 0);
+  s.a.poll();
+  s.say(answer(s.a, wire::Syndrome::ack(wire::credit_code_for(0)), 100, 1));
+  for (int i = 0; i < 5; ++i) s.a.send(0, 8);
+  EXPECT_EQ(s.a.poll().size(), 5u);
+}
+
 TEST(RcWindow, IdleQpIsSmall) {
   Side a(1, {});
   Side b(2, {});
   a.connect(b);
   const auto footprint = a.qp->footprint();
+  RecordProperty("bytes", static_cast<int>(footprint.total_bytes - footprint.ring_bytes));
   EXPECT_LE(footprint.total_bytes - footprint.ring_bytes, 1300u);
 }
 

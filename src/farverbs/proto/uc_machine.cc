@@ -106,7 +106,7 @@ TransmitResult UcMachine::poll_transmit(const TransmitContext& context) {
       turn.result.status = TransmitStatus::kQuantum;
       break;
     }
-    if (turn.request_left < packet.size && !(packet.begins && turn.request_left > 0)) {
+    if (turn.request_left == 0) {
       turn.result.status = TransmitStatus::kWindow;
       break;
     }

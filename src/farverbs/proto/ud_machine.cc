@@ -6,7 +6,7 @@
 #include "farverbs/base/fault_guard.h"
 #include "farverbs/proto/completions.h"
 #include "farverbs/proto/request_packet.h"
-#include "farverbs/wire/network_headers.h"
+#include "farverbs/wire/frame.h"
 
 namespace farverbs::proto {
 
@@ -19,13 +19,6 @@ namespace {
 constexpr size_t kGrhBytes = 40;
 constexpr uint32_t kOwnQkeyBit = 0x8000'0000;  // the request means the QP's own Q_Key (C10-15)
 constexpr size_t kAroundPayload = wire::UdpHeader::kSize;
-
-uint16_t internet_checksum(std::span<const std::byte> header) {
-  uint32_t sum = 0;
-  for (size_t i = 0; i < header.size(); i += 2) sum += load_be<uint16_t>(header.data() + i);
-  while (sum > 0xFFFF) sum = (sum & 0xFFFF) + (sum >> 16);
-  return static_cast<uint16_t>(~sum);
-}
 
 // What a receive begins with: the IPv6 header, or 20 bytes of zeros and the IPv4 header (annex
 // A17.4.5.1). The hop count is not known behind a socket.
@@ -42,7 +35,7 @@ std::array<std::byte, kGrhBytes> grh_of(const PacketContext& context, size_t pac
     std::byte* const place = grh.data() + kGrhBytes - wire::Ipv4Header::kSize;
     wire::emit_header(header, place);
     // Whoever reads this tells IPv4 from IPv6 by whether the checksum is right.
-    header.checksum = internet_checksum({place, wire::Ipv4Header::kSize});
+    header.checksum = wire::ipv4_checksum({place, wire::Ipv4Header::kSize});
     wire::emit_header(header, place);
     return grh;
   }
