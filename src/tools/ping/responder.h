@@ -1,0 +1,18 @@
+// The answering side of `farverbs ping`, for servers to embed: it sends each message back as it
+// came.
+#pragma once
+
+#include "farverbs/base/result.h"
+#include "farverbs/verbs/rendezvous.h"
+#include "farverbs/verbs/verbs.h"
+#include "tools/common/json_fields.h"
+#include "tools/ping/echo_end.h"
+
+namespace farverbs::tools::ping {
+
+// Serves the session that `hello`, the first message of `connection`, asks for: a JSON object whose
+// field "farverbs" is kSessionKind. `device` is the one at the connection's local address. Blocks
+// until the client closes the connection; the errors are what the client should be told.
+Result<void> respond(verbs::Device& device, verbs::Rendezvous& connection, const Json& hello);
+
+}  // namespace farverbs::tools::ping
