@@ -1,0 +1,244 @@
+#include "tools/perf/client.h"
+
+#include <algorithm>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "tools/common/process_usage.h"
+#include "tools/perf/latency.h"
+#include "tools/perf/link.h"
+#include "tools/perf/traffic.h"
+
+namespace farverbs::tools::perf {
+namespace {
+
+constexpr Duration kConnectTimeout = Duration::seconds(10);
+// Thousands of queue pairs and gigabytes of memory to touch take their time.
+constexpr Duration kSetupTimeout = Duration::seconds(120);
+// How often a running measurement looks whether the server still lives.
+constexpr Duration kCheckEvery = Duration::milliseconds(100);
+constexpr Duration kDrainTimeout = Duration::seconds(30);
+
+class Client {
+ public:
+  Client(Link& link, LocalEndpoint& local, const RemoteEndpoint& remote, const Options& options,
+         Report& report, Duration report_every,
+         const std::function<void(const Interval&)>& on_interval)
+      : link_(link),
+        local_(local),
+        options_(options),
+        report_(report),
+        report_every_(report_every),
+        on_interval_(on_interval),
+        traffic_(local, remote, options, link.peer()),
+        latency_(local, remote, options, link.peer()) {}
+
+  Result<void> post_receives() {
+    if (options_.op != Op::kSend) return {};
+    if (options_.mode == Mode::kLatency) return latency_.post_receives();
+    return options_.bidirectional ? traffic_.post_receives() : Result<void>();
+  }
+
+  Result<void> run() {
+    FV_TRY(link_.say("start"));
+    FV_TRY(options_.mode == Mode::kLatency ? measure_latency() : measure_bandwidth());
+    FV_TRY(link_.say("stop"));
+    return await_report();
+  }
+
+ private:
+  Duration patience() const { return options_.wait == Wait::kPoll ? Duration() : kCheckEvery; }
+
+  Result<void> check_server(Time now) {
+    if (now < next_check_) return {};
+    next_check_ = now + kCheckEvery;
+    Result<std::optional<Json>> said = link_.poll();
+    return said.ok() ? Result<void>() : Result<void>(said.error());
+  }
+
+  // Begins the measured part.
+  Result<void> mark(uint64_t messages) {
+    begin_ = take_snapshot(local_, messages);
+    interval_begin_ = begin_.at;
+    interval_messages_ = messages;
+    return link_.say("mark");
+  }
+
+  void finish(uint64_t messages) {
+    const Snapshot end = take_snapshot(local_, messages);
+    if (report_every_ > Duration() && messages > interval_messages_) {
+      close_interval(end.at, messages);
+    }
+    report_.client = difference(begin_, end);
+  }
+
+  void close_interval(Time now, uint64_t messages) {
+    const Interval interval{interval_begin_ - begin_.at, now - begin_.at,
+                            messages - interval_messages_};
+    interval_begin_ = now;
+    interval_messages_ = messages;
+    report_.intervals.push_back(interval);
+    if (on_interval_) on_interval_(interval);
+  }
+
+  void tick(Time now, uint64_t messages) {
+    if (report_every_ > Duration() && now - interval_begin_ >= report_every_) {
+      close_interval(now, messages);
+    }
+  }
+
+  Result<void> step_traffic(Time until) {
+    const Time now = clock_now();
+    const Duration left = until.is_never() ? kCheckEvery : until - now;
+    FV_TRY(traffic_.step(std::clamp(left, Duration(), patience())));
+    return check_server(now);
+  }
+
+  Result<void> drain() {
+    traffic_.stop_sending();
+    const Time deadline = clock_now() + kDrainTimeout;
+    while (!traffic_.drained()) {
+      if (clock_now() >= deadline) {
+        return Error{ETIMEDOUT, fmt::format("{} does not acknowledge what was sent", link_.peer())};
+      }
+      FV_TRY(step_traffic(deadline));
+    }
+    return {};
+  }
+
+  Result<void> measure_bandwidth() {
+    const bool counted = options_.iterations > 0;
+    if (options_.warmup > Duration()) {
+      traffic_.start_sending();
+      const Time warm = clock_now() + options_.warmup;
+      while (clock_now() < warm) FV_TRY(step_traffic(warm));
+      // A counted run sends exactly what it counts.
+      if (counted) FV_TRY(drain());
+    }
+    FV_TRY(mark(traffic_.sent()));
+    const Time end = counted ? Time::never() : begin_.at + options_.run_time;
+    traffic_.start_sending(counted ? traffic_.sent() + options_.iterations : UINT64_MAX);
+    for (Time now = begin_.at; now < end && !traffic_.done(); now = clock_now()) {
+      FV_TRY(step_traffic(end));
+      tick(now, traffic_.sent());
+    }
+    finish(traffic_.sent());
+    return drain();
+  }
+
+  // One message and its answer.
+  Result<Duration> once(uint64_t number) {
+    const bool ping_pong = is_ping_pong(options_);
+    const Time begin = clock_now();
+    FV_TRY(latency_.post());
+    for (uint32_t turn = 1;; ++turn) {
+      FV_TRY(latency_.look(patience()));
+      if ((ping_pong ? latency_.arrived() : latency_.completed()) > number) break;
+      if (patience() > Duration() || turn % 1024 == 0) FV_TRY(check_server(clock_now()));
+    }
+    return clock_now() - begin;
+  }
+
+  Result<void> measure_latency() {
+    uint64_t number = 0;
+    const auto pause = [&] {
+      if (options_.interval == Duration()) return;
+      std::this_thread::sleep_for(std::chrono::nanoseconds(options_.interval.ns()));
+    };
+    const Time warm = clock_now() + options_.warmup;
+    while (clock_now() < warm) {
+      FV_TRY(once(number++));
+      pause();
+    }
+    FV_TRY(mark(number));
+    const uint64_t first = number;
+    const Time end = options_.iterations > 0 ? Time::never() : begin_.at + options_.run_time;
+    for (Time now = begin_.at; now < end; now = clock_now()) {
+      if (options_.iterations > 0 && number - first == options_.iterations) break;
+      FV_ASSIGN(const Duration took, once(number));
+      ++number;
+      report_.latency.add(took);
+      tick(now, number);
+      pause();
+    }
+    finish(number);
+    return {};
+  }
+
+  // The server may still be sending in a bidirectional run: its messages are taken meanwhile.
+  Result<void> await_report() {
+    const Time deadline = clock_now() + kDrainTimeout;
+    for (;;) {
+      Result<Json> message = Error{};
+      if (options_.bidirectional && options_.op == Op::kSend) {
+        FV_TRY(traffic_.step(Duration::milliseconds(1)));
+        FV_ASSIGN(std::optional<Json> polled, link_.poll());
+        if (!polled.has_value() && clock_now() < deadline) continue;
+        message = polled.has_value() ? Result<Json>(std::move(*polled))
+                                     : Result<Json>(Error{ETIMEDOUT, "no report"});
+      } else {
+        message = link_.receive(kDrainTimeout);
+      }
+      if (!message.ok()) {
+        return Error{message.error().code,
+                     fmt::format("no report of the other side: {}", message.error().message)};
+      }
+      FV_ASSIGN(report_.server, side_from_json(*message));
+      return {};
+    }
+  }
+
+  Link& link_;
+  LocalEndpoint& local_;
+  const Options& options_;
+  Report& report_;
+  const Duration report_every_;
+  const std::function<void(const Interval&)>& on_interval_;
+  Traffic traffic_;
+  LatencyEnd latency_;
+  Snapshot begin_;
+  Time next_check_;
+  Time interval_begin_;
+  uint64_t interval_messages_ = 0;
+};
+
+}  // namespace
+
+Result<Report> run_client(const ClientPlace& place, const Options& options, Duration report_every,
+                          const std::function<void(const Interval&)>& on_interval) {
+  FV_ASSIGN(verbs::Rendezvous connection,
+            verbs::Rendezvous::connect(place.host, place.port, kConnectTimeout));
+  Link link(connection, fmt::format("the server at {} port {}", place.host, place.port));
+
+  verbs::DeviceOptions device_options;
+  device_options.address = connection.local_address();
+  device_options.udp_port = place.udp_port;
+  device_options.spin = options.spin;
+  FV_ASSIGN(verbs::Device opened, verbs::Device::open(device_options));
+  auto device = std::make_shared<verbs::Device>(std::move(opened));
+  FV_ASSIGN(LocalEndpoint local, make_endpoint(std::move(device), options));
+
+  FV_TRY(link.send({{"farverbs", "perf"},
+                    {"version", 1},
+                    {"options", to_json(options)},
+                    {"endpoint", describe(local, options)}}));
+  FV_ASSIGN(const Json answer, link.receive(kSetupTimeout));
+  FV_ASSIGN(const Json description, json_object(answer, "endpoint"));
+  FV_ASSIGN(const RemoteEndpoint remote,
+            read_description(description, options, connection.peer_address()));
+  FV_TRY(connect(local, remote, options));
+
+  Report report;
+  report.options = options;
+  report.client_address = connection.local_address().to_string();
+  report.server_address = connection.peer_address().to_string();
+  report.path_mtu = local.path_mtu;
+  Client client(link, local, remote, options, report, report_every, on_interval);
+  Result<void> done = client.post_receives();
+  if (done.ok()) done = client.run();
+  if (!done.ok()) return link.explain(done.error());
+  return report;
+}
+
+}  // namespace farverbs::tools::perf

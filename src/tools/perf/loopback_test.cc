@@ -1,0 +1,214 @@
+// Every kind of measurement, tiny, between a server and a client in this process.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tools/perf/client.h"
+#include "tools/perf/server.h"
+
+namespace farverbs::tools::perf {
+namespace {
+
+IpAddress loopback() { return IpAddress::v4(0x7F000001); }
+
+class RunningServer {
+ public:
+  explicit RunningServer(const IpAddress& address = loopback()) {
+    ServerOptions options;
+    options.bind = address;
+    options.port = 0;
+    options.limits.max_memory = 64 << 20;
+    auto server = Server::listen(options, [](const std::string&) {});
+    if (!server.ok()) return;
+    server_ = std::move(server).value();
+    thread_ = std::thread([this] { (void)server_->run(); });
+  }
+  ~RunningServer() {
+    if (server_ == nullptr) return;
+    server_->stop();
+    thread_.join();
+  }
+  bool ok() const { return server_ != nullptr; }
+  ClientPlace place() const {
+    ClientPlace place;
+    place.host = server_->endpoint().address.to_string();
+    place.port = server_->endpoint().port;
+    return place;
+  }
+
+ private:
+  std::unique_ptr<Server> server_;
+  std::thread thread_;
+};
+
+Arguments tiny(Op op, Mode mode) {
+  Arguments a;
+  a.op = op;
+  a.mode = mode;
+  a.iterations = 50;
+  a.warmup_seconds = 0;
+  return a;
+}
+
+void expect_success(const Arguments& arguments, const ClientPlace& place) {
+  const Result<Options> options = resolve(arguments);
+  ASSERT_TRUE(options.ok()) << options.error().message;
+  const Result<Report> report = run_client(place, *options);
+  ASSERT_TRUE(report.ok()) << title(*options) << ": " << report.error().message;
+  EXPECT_EQ(report->client.messages, 50u) << title(*options);
+  if (options->size > 0) {
+    EXPECT_GT(report->bits_per_second(), 0) << title(*options);
+  }
+  EXPECT_EQ(report->latency.count(), options->mode == Mode::kLatency ? 50u : 0u);
+}
+
+TEST(PerfLoopback, EveryOperationInBothModes) {
+  const RunningServer server;
+  ASSERT_TRUE(server.ok());
+  for (Op op : {Op::kWrite, Op::kRead, Op::kSend, Op::kFetchAdd, Op::kCompareSwap}) {
+    for (Mode mode : {Mode::kBandwidth, Mode::kLatency}) {
+      expect_success(tiny(op, mode), server.place());
+    }
+  }
+}
+
+TEST(PerfLoopback, EveryOperationWaitingByBlocking) {
+  const RunningServer server;
+  ASSERT_TRUE(server.ok());
+  for (Op op : {Op::kWrite, Op::kRead, Op::kSend, Op::kFetchAdd, Op::kCompareSwap}) {
+    Arguments a = tiny(op, Mode::kLatency);
+    a.wait = Wait::kBlock;
+    a.target_idle = op != Op::kSend;
+    a.spin_us = 0;
+    expect_success(a, server.place());
+    Arguments b = tiny(op, Mode::kBandwidth);
+    b.wait = Wait::kPoll;
+    expect_success(b, server.place());
+  }
+}
+
+TEST(PerfLoopback, ManyQueuePairsListsAndSizes) {
+  const RunningServer server;
+  ASSERT_TRUE(server.ok());
+  for (Op op : {Op::kWrite, Op::kRead, Op::kSend}) {
+    for (uint64_t size : {0, 1, 1000, 100'000}) {
+      Arguments a = tiny(op, Mode::kBandwidth);
+      a.size = size;
+      a.qps = 7;
+      a.depth = 6;
+      a.signal_every = 4;  // does not divide the depth
+      a.region = 1 << 20;
+      expect_success(a, server.place());
+    }
+  }
+}
+
+TEST(PerfLoopback, BothDirectionsAtOnce) {
+  const RunningServer server;
+  ASSERT_TRUE(server.ok());
+  for (Op op : {Op::kWrite, Op::kRead, Op::kSend}) {
+    Arguments a = tiny(op, Mode::kBandwidth);
+    a.iterations.reset();
+    a.seconds = 0.2;
+    a.size = 10'000;
+    a.bidirectional = true;
+    const Result<Report> report = run_client(server.place(), resolve(a).value());
+    ASSERT_TRUE(report.ok()) << to_string(op) << ": " << report.error().message;
+    EXPECT_GT(report->client.messages, 0u);
+    EXPECT_GT(report->server.messages, 0u);
+  }
+}
+
+TEST(PerfLoopback, InlineMtuAndIntervals) {
+  const RunningServer server;
+  ASSERT_TRUE(server.ok());
+  Arguments a = tiny(Op::kWrite, Mode::kBandwidth);
+  a.size = 200;
+  a.inlined = true;
+  a.mtu = 256;
+  a.iterations.reset();
+  a.seconds = 0.3;
+  int intervals = 0;
+  const Result<Report> report =
+      run_client(server.place(), resolve(a).value(), Duration::milliseconds(100),
+                 [&](const Interval&) { ++intervals; });
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  EXPECT_EQ(report->path_mtu, 256u);
+  EXPECT_GE(intervals, 2);
+  EXPECT_EQ(report->intervals.size(), static_cast<size_t>(intervals));
+}
+
+// The measurement begins while the queues are full from warming up.
+TEST(PerfLoopback, WarmingUpRunsIntoTheMeasurement) {
+  const RunningServer server;
+  ASSERT_TRUE(server.ok());
+  for (uint32_t depth : {1, 5, 128}) {
+    Arguments a = tiny(Op::kWrite, Mode::kBandwidth);
+    a.size = 64;
+    a.depth = depth;
+    a.iterations.reset();
+    a.seconds = 0.05;
+    a.warmup_seconds = 0.05;
+    const Result<Report> report = run_client(server.place(), resolve(a).value());
+    ASSERT_TRUE(report.ok()) << report.error().message;
+    EXPECT_GT(report->client.messages, 0u);
+  }
+}
+
+TEST(PerfLoopback, Ipv6) {
+  std::array<std::byte, 16> one{};
+  one[15] = std::byte{1};
+  const RunningServer server(IpAddress::v6(one));
+  if (!server.ok()) GTEST_SKIP() << "no IPv6 here";
+  expect_success(tiny(Op::kWrite, Mode::kBandwidth), server.place());
+}
+
+TEST(PerfLoopback, SeveralClientsAtOnce) {
+  const RunningServer server;
+  ASSERT_TRUE(server.ok());
+  std::vector<std::thread> clients;
+  for (Op op : {Op::kWrite, Op::kSend, Op::kRead}) {
+    clients.emplace_back([&, op] { expect_success(tiny(op, Mode::kBandwidth), server.place()); });
+  }
+  for (std::thread& client : clients) client.join();
+}
+
+TEST(PerfLoopback, TheServerRefusesMoreMemoryThanItGives) {
+  const RunningServer server;
+  ASSERT_TRUE(server.ok());
+  Arguments a = tiny(Op::kWrite, Mode::kBandwidth);
+  a.region = 40 << 20;
+  const Result<Report> report = run_client(server.place(), resolve(a).value());
+  ASSERT_FALSE(report.ok());
+  EXPECT_NE(report.error().message.find("--max-memory"), std::string::npos)
+      << report.error().message;
+}
+
+// What is no client of ours costs the server nothing, and others are served on.
+TEST(PerfLoopback, StrangersAreTurnedAway) {
+  const RunningServer server;
+  ASSERT_TRUE(server.ok());
+  const ClientPlace place = server.place();
+  const std::string endpoint =
+      R"("endpoint":{"address":"192.0.2.1","udp_port":4791,"path_mtu":1024,"target":0,"rkey":1,"qps":[[1,1]]})";
+  const std::string options = to_json(resolve(tiny(Op::kWrite, Mode::kBandwidth)).value()).dump();
+  for (const std::string& message :
+       {std::string("hello"), std::string("{}"), std::string(R"({"farverbs":"dance"})"),
+        std::string(R"({"farverbs":"perf","version":2})"),
+        std::string(R"({"farverbs":"perf","version":1,"options":{}})"),
+        R"({"farverbs":"perf","version":1,"options":)" + options + "," + endpoint + "}"}) {
+    auto stranger = verbs::Rendezvous::connect(place.host, place.port, Duration::seconds(5));
+    ASSERT_TRUE(stranger.ok());
+    ASSERT_TRUE(stranger->send(message).ok());
+    const auto answer = stranger->receive(Duration::seconds(5));
+    if (answer.ok()) {
+      EXPECT_NE(answer->find("error"), std::string::npos) << message << *answer;
+    } else {
+      EXPECT_EQ(answer.error().code, EPIPE) << message;
+    }
+  }
+  expect_success(tiny(Op::kWrite, Mode::kBandwidth), place);
+}
+
+}  // namespace
+}  // namespace farverbs::tools::perf
