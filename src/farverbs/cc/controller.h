@@ -15,9 +15,9 @@ struct Sample {
   uint64_t lost_bytes = 0;      // newly declared lost
   uint64_t inflight_bytes = 0;  // after this sample
   bool has_rtt = false;
-  Duration rtt;                 // of the newest acknowledged packet, if has_rtt
-  BitRate delivery_rate;        // zero if unknown
-  bool application_limited = false;  // the rate was limited by what there was to send
+  Duration rtt;                          // of the newest acknowledged packet, if has_rtt
+  BitRate delivery_rate;                 // zero if unknown
+  bool application_limited = false;      // the rate was limited by what there was to send
   uint64_t congestion_marked_bytes = 0;  // ECN CE
 };
 

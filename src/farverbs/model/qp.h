@@ -27,7 +27,7 @@ struct QpCounters {
   uint64_t rnr_naks_sent = 0;
   uint64_t rnr_naks_received = 0;
   uint64_t duplicates_received = 0;
-  uint64_t dropped_packets = 0;  // arrived and refused without an answer
+  uint64_t dropped_packets = 0;           // arrived and refused without an answer
   uint64_t congestion_notifications = 0;  // CNPs that arrived
 };
 
