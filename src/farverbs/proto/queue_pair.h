@@ -86,7 +86,9 @@ struct Feedback {
   Duration rtt;                  // of the newest acknowledged probe
   Time probe_sent;               // when that probe left ...
   uint64_t probe_delivered = 0;  // ... and the path's delivered count then
-  bool has_read_rtt = false;     // likewise for a READ request and its first response
+  // Likewise for a READ request: the round trip to its first response, told with its last one, so
+  // that the delivered count since then includes all of them.
+  bool has_read_rtt = false;
   Duration read_rtt;
   Time read_probe_sent;
   uint64_t read_probe_delivered = 0;

@@ -225,18 +225,25 @@ void RcRequester::on_read_response(Time now, PacketNumber number, const wire::Pa
       return;
   }
   if (packet.has(wire::Extension::aeth)) take_credits(packet.aeth());
-  Outstanding* wire_request = outstanding_count_ > 0 ? &outstanding_[outstanding_head_] : nullptr;
-  if (wire_request != nullptr && !wire_request->measured && number >= wire_request->begin) {
-    wire_request->measured = true;
-    feedback_.has_read_rtt = true;
-    feedback_.read_rtt = now - wire_request->sent;
-    feedback_.read_probe_sent = wire_request->sent;
-    feedback_.read_probe_delivered = wire_request->delivered;
-    round_trips_.measured(feedback_.read_rtt);
-  }
+  measure_read(now, number);
   ++qp_.counters.received_packets;
   qp_.counters.received_payload_bytes += length;
   advance(now, request, number + 1);
+}
+
+// The first response of a wire request tells the round trip; at its last one all that came
+// meanwhile is counted, which tells the rate.
+void RcRequester::measure_read(Time now, PacketNumber number) {
+  if (outstanding_count_ == 0) return;
+  Outstanding& request = outstanding(0);
+  if (request.again || number < request.begin) return;
+  if (number == request.begin) request.rtt = now - request.sent;
+  if (number + 1 != request.end || request.rtt == Duration{}) return;
+  feedback_.has_read_rtt = true;
+  feedback_.read_rtt = request.rtt;
+  feedback_.read_probe_sent = request.sent;
+  feedback_.read_probe_delivered = request.delivered;
+  round_trips_.measured(request.rtt);
 }
 
 void RcRequester::on_atomic_response(Time now, PacketNumber number,

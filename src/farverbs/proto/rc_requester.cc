@@ -312,8 +312,8 @@ void RcRequester::remember(const Turn& turn, uint64_t packets) {
     }
     ++outstanding_count_;
   }
-  outstanding(outstanding_sent_++) = {cursor_, cursor_ + packets, turn.now(),
-                                      turn.context.read_delivered_bytes, again};
+  outstanding(outstanding_sent_++) = {
+      cursor_, cursor_ + packets, turn.now(), turn.context.read_delivered_bytes, Duration{}, again};
 }
 
 void RcRequester::sent(Turn& turn, uint64_t packets, size_t bytes) {

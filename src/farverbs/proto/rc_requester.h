@@ -59,7 +59,8 @@ class RcRequester {
     PacketNumber end;
     Time sent;
     uint64_t delivered;
-    bool measured;  // its first response has told the round trip
+    Duration rtt;  // of its first response, once that has come
+    bool again;    // sent twice: its responses tell no time
   };
 
   // rc_requester.cc
@@ -88,6 +89,7 @@ class RcRequester {
   void on_read_response(Time now, PacketNumber number, const wire::PacketView& packet,
                         const PacketContext& context);
   void on_atomic_response(Time now, PacketNumber number, const wire::PacketView& packet);
+  void measure_read(Time now, PacketNumber number);
   bool reach(Time now, PacketNumber number);
   bool acknowledge_until(Time now, PacketNumber end);
   void advance(Time now, const model::SendWqe& head, PacketNumber end);
