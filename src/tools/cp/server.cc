@@ -9,6 +9,7 @@
 #include "tools/cp/sender.h"
 #include "tools/cp/session.h"
 #include "tools/cp/tree.h"
+#include "tools/ping/responder.h"
 
 namespace farverbs::tools::copy {
 namespace {
@@ -109,7 +110,13 @@ void Server::serve(verbs::Rendezvous rendezvous) {
 }
 
 Result<void> Server::converse(verbs::Rendezvous rendezvous, const std::string& client) {
-  Result<Hello> hello = receive_message<Hello>(rendezvous, kHelloTimeout);
+  const Result<std::string> first = rendezvous.receive(kHelloTimeout);
+  if (!first.ok()) return refuse(rendezvous, first.error());
+  if (const std::optional<Json> ping_hello = ping::ping_hello(*first)) {
+    FV_ASSIGN(verbs::Device device, device_at(rendezvous.local_address()));
+    return ping::respond(device, rendezvous, *ping_hello, [this] { return stopping_.load(); });
+  }
+  const Result<Hello> hello = message_of<Hello>(*first);
   if (!hello.ok()) return refuse(rendezvous, hello.error());
   if (hello->version != kProtocolVersion) {
     return refuse(rendezvous,

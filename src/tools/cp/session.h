@@ -12,14 +12,20 @@ inline Result<void> send_message(verbs::Rendezvous& rendezvous, const Message& m
   return rendezvous.send(encode(message));
 }
 
-// The next message, which must be a T.
+// The message that `text` is, which must be a T.
 template <typename T>
-Result<T> receive_message(verbs::Rendezvous& rendezvous, Duration timeout) {
-  FV_ASSIGN(const std::string text, rendezvous.receive(timeout));
+Result<T> message_of(const std::string& text) {
   FV_ASSIGN(Message message, decode_message(text));
   T* wanted = std::get_if<T>(&message);
   if (wanted == nullptr) return Error{EPROTO, "the peer sent a message that is not its turn"};
   return std::move(*wanted);
+}
+
+// The next message, which must be a T.
+template <typename T>
+Result<T> receive_message(verbs::Rendezvous& rendezvous, Duration timeout) {
+  FV_ASSIGN(const std::string text, rendezvous.receive(timeout));
+  return message_of<T>(text);
 }
 
 }  // namespace farverbs::tools::copy

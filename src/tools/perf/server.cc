@@ -109,7 +109,7 @@ Result<std::string> Server::serve_client(verbs::Rendezvous& connection, const Js
   const IpAddress address = connection.local_address();
   if (kind == ping::kSessionKind) {
     FV_ASSIGN(const auto device, device_at(address, verbs::DeviceOptions().spin));
-    FV_TRY(ping::respond(*device, connection, hello));
+    FV_TRY(ping::respond(*device, connection, hello, [this] { return stopping_.load(); }));
     return std::string("ping");
   }
   if (kind != "perf") {

@@ -25,12 +25,14 @@ class Responder {
       if (!hello.ok()) return;
       auto device = verbs::Device::open({.address = connection->local_address()});
       if (!device.ok()) return;
-      const Result<void> done = respond(*device, *connection, *hello);
-      if (!done.ok()) (void)connection->send(json_error_message(done.error().message));
-      ok_ = done.ok();
+      ok_ = respond(*device, *connection, *hello, [this] { return stopping_.load(); }).ok();
     });
   }
-  ~Responder() { thread_.join(); }
+  ~Responder() { join(); }
+  void join() {
+    if (thread_.joinable()) thread_.join();
+  }
+  void stop() { stopping_ = true; }
   PingOptions options() const {
     PingOptions o;
     o.host = "127.0.0.1";
@@ -48,6 +50,7 @@ class Responder {
   }
   verbs::RendezvousListener listener_;
   std::atomic<bool> ok_{false};
+  std::atomic<bool> stopping_{false};
   std::thread thread_;
 };
 
@@ -73,6 +76,28 @@ TEST(Ping, LargeMessagesPassInSeveralPackets) {
   const auto report = run_ping(options);
   ASSERT_TRUE(report.ok()) << report.error().message;
   EXPECT_EQ(report->received, 5u);
+}
+
+TEST(Ping, ServerThatEndsIsTold) {
+  Responder responder;
+  PingOptions options = responder.options();
+  options.count = 1000;
+  options.interval = Duration::milliseconds(10);
+  const auto report = run_ping(options, [&](uint64_t sequence, Duration) {
+    if (sequence == 3) responder.stop();
+  });
+  ASSERT_FALSE(report.ok());
+  EXPECT_NE(report.error().message.find("the server ends"), std::string::npos)
+      << report.error().message;
+  responder.join();
+  EXPECT_FALSE(responder.ok());
+}
+
+TEST(Ping, HellosOfOthersAreNone) {
+  EXPECT_TRUE(ping_hello(R"({"farverbs":"ping"})").has_value());
+  for (const char* text : {"", "[]", "{}", R"({"farverbs":7})", R"({"farverbs":"perf"})"}) {
+    EXPECT_FALSE(ping_hello(text).has_value()) << text;
+  }
 }
 
 TEST(Ping, JsonHasTheSchemaThatProgramsRead) {

@@ -103,7 +103,10 @@ class Pinger {
       const size_t count = end_.cq.wait(completions, std::min(deadline - now, kTurn));
       const Time arrived = clock_now();
       for (size_t i = 0; i < count; ++i) FV_TRY(take(completions[i], arrived));
-      if (count == 0) FV_TRY(check_server());
+      if (now >= next_check_) {
+        next_check_ = now + kTurn;
+        FV_TRY(check_server());
+      }
     }
     return {};
   }
@@ -143,6 +146,7 @@ class Pinger {
   verbs::Rendezvous& connection_;
   const PingOptions& options_;
   uint32_t qp_ = 0;
+  Time next_check_;
   std::vector<Time> sent_at_;
   PingReport* report_ = nullptr;
   const std::function<void(uint64_t, Duration)>* on_reply_ = nullptr;

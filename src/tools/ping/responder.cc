@@ -26,9 +26,8 @@ Result<void> answer(EchoEnd& end, const verbs::WorkCompletion& completion) {
   return end.qps[qp].post_send(request);
 }
 
-}  // namespace
-
-Result<void> respond(verbs::Device& device, verbs::Rendezvous& connection, const Json& hello) {
+Result<void> converse(verbs::Device& device, verbs::Rendezvous& connection, const Json& hello,
+                      const std::function<bool()>& stopping) {
   FV_ASSIGN(const uint64_t version, json_unsigned(hello, "version", 0, UINT32_MAX));
   if (version != kSessionVersion) {
     return Error{EPROTO, "the two sides have different versions of ping: use the same farverbs"};
@@ -45,12 +44,30 @@ Result<void> respond(verbs::Device& device, verbs::Rendezvous& connection, const
     for (size_t i = 0; i < count; ++i) FV_TRY(answer(end, completions[i]));
     if (const Time now = clock_now(); now >= next_look) {
       next_look = now + kLook;
+      if (stopping && stopping()) return Error{ECANCELED, "the server ends"};
       const Result<std::string> said = connection.receive(Duration());
       if (said.ok() || said.error().code == ETIMEDOUT) continue;
       if (said.error().code == EPIPE) return {};
       return said.error();
     }
   }
+}
+
+}  // namespace
+
+std::optional<Json> ping_hello(const std::string& first_message) {
+  Result<Json> hello = parse_json_object(first_message);
+  if (!hello.ok()) return {};
+  const Result<std::string> kind = json_string(*hello, "farverbs");
+  if (!kind.ok() || *kind != kSessionKind) return {};
+  return std::move(hello).value();
+}
+
+Result<void> respond(verbs::Device& device, verbs::Rendezvous& connection, const Json& hello,
+                     const std::function<bool()>& stopping) {
+  Result<void> done = converse(device, connection, hello, stopping);
+  if (!done.ok()) (void)connection.send(json_error_message(done.error().message));
+  return done;
 }
 
 }  // namespace farverbs::tools::ping
