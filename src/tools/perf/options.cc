@@ -54,11 +54,11 @@ uint64_t default_size(const Arguments& a) {
   return a.mode == Mode::kLatency ? 64 : UINT64_C(1) << 20;
 }
 
-// Enough in flight for a local path, and not more memory in motion than caches hold.
+// Enough outstanding for a home line around the world (1 Gb/s x 250 ms).
 uint32_t default_depth(const Arguments& a, uint64_t size) {
   if (a.mode == Mode::kLatency) return 1;
-  const uint64_t fits = (UINT64_C(8) << 20) / std::max<uint64_t>(size, 1);
-  return static_cast<uint32_t>(std::clamp<uint64_t>(fits, 8, 128));
+  const uint64_t fits = (UINT64_C(32) << 20) / std::max<uint64_t>(size, 1);
+  return static_cast<uint32_t>(std::clamp<uint64_t>(fits, 16, 128));
 }
 
 // A completion per message costs more than a small message itself.

@@ -17,7 +17,7 @@ Arguments arguments(Op op, Mode mode) {
 TEST(PerfOptions, DefaultsSuitTheMode) {
   const Options write = resolve(arguments(Op::kWrite, Mode::kBandwidth)).value();
   EXPECT_EQ(write.size, 1u << 20);
-  EXPECT_EQ(write.depth, 8u);
+  EXPECT_EQ(write.depth, 32u);
   EXPECT_EQ(write.signal_every, 1u);
   EXPECT_EQ(write.slots(), 1u);
   EXPECT_EQ(write.wait, Wait::kBlock);
@@ -73,7 +73,7 @@ TEST(PerfOptions, WrongCombinationsAreRefusedByName) {
       {"--qps", Op::kWrite, Mode::kBandwidth, [](Arguments& a) { a.qps = 0; }},
       {"--depth", Op::kWrite, Mode::kBandwidth, [](Arguments& a) { a.depth = 0; }},
       {"--depth", Op::kWrite, Mode::kBandwidth, [](Arguments& a) { a.depth = 1 << 20; }},
-      {"--signal-every", Op::kWrite, Mode::kBandwidth, [](Arguments& a) { a.signal_every = 9; }},
+      {"--signal-every", Op::kWrite, Mode::kBandwidth, [](Arguments& a) { a.signal_every = 33; }},
       {"--region", Op::kWrite, Mode::kBandwidth, [](Arguments& a) { a.region = 4096; }},
       {"--target-idle", Op::kWrite, Mode::kBandwidth, [](Arguments& a) { a.target_idle = true; }},
       {"--target-idle", Op::kSend, Mode::kLatency, [](Arguments& a) { a.target_idle = true; }},

@@ -114,7 +114,8 @@ int run_server_command(ServerCommand& c) {
                              {{"address", endpoint.address.to_string()}, {"port", endpoint.port}}}}
                            .dump());
   } else {
-    fmt::print("listening on {} for perf and ping\n", endpoint.to_string());
+    fmt::print("listening on {} for perf and ping\n",
+               c.options.bind ? endpoint.to_string() : fmt::format("port {}", endpoint.port));
   }
   std::fflush(stdout);
   const Result<void> done = (*server)->run();
@@ -141,7 +142,7 @@ void add_client(CLI::App& perf, int* exit_code) {
       "--size", c.size,
       "Message size, such as 64 or 1MiB. Default: 1MiB, in latency mode 64, atomics 8.");
   app->add_option("--depth", a.depth,
-                  "Outstanding messages per queue pair. Default: 8 MiB worth, 8 to 128.");
+                  "Outstanding messages per queue pair. Default: 32 MiB worth, 16 to 128.");
   app->add_option("--qps", a.qps, "Queue pairs.")->capture_default_str();
   app->add_option("--signal-every", a.signal_every,
                   "One completion for so many messages. Default: 1, small messages depth/4.");
