@@ -1,6 +1,7 @@
 // Windows, allowances, AckReq, what feedback tells, and PSNs that wrap.
 #include "farverbs/proto/proto_testing.h"
 #include "farverbs/proto/request_packet.h"
+#include "farverbs/proto/round_trips.h"
 
 namespace farverbs::proto {
 namespace {
@@ -266,6 +267,22 @@ TEST(RcWindow, HeadersSayMigratedAndTheDefaultPartition) {
   EXPECT_EQ(bth.pkey, 0xFFFF);
   EXPECT_EQ(bth.version, 0);
   EXPECT_EQ(bth.dest_qp, s.ghost.qp->qp().qpn);
+}
+
+// However many packets ask for an acknowledgement, probes cover the whole round trip evenly.
+TEST(RoundTrips, ProbesAreSpreadOverTheRoundTrip) {
+  RoundTrips trips;
+  trips.measured(Duration::milliseconds(160));
+  RoundTrips::Probe probe{};
+  std::vector<int64_t> sent_ms;
+  for (int64_t ms = 0; ms < 160; ++ms) {
+    trips.add({static_cast<PacketNumber>(ms), Time::from_ns(ms * 1'000'000), 0});
+  }
+  for (PacketNumber n = 1; n <= 160; ++n) {
+    if (trips.take(n, probe)) sent_ms.push_back(probe.sent.ns() / 1'000'000);
+  }
+  ASSERT_EQ(sent_ms.size(), 16u);
+  for (size_t i = 0; i < sent_ms.size(); ++i) EXPECT_EQ(sent_ms[i], static_cast<int64_t>(i) * 10);
 }
 
 TEST(RcWindow, ReadProbesTellTheReadFlightsCount) {

@@ -20,9 +20,13 @@ class RoundTrips {
     uint64_t delivered;
   };
 
+  // Probes are spread over the round trip. Taken whenever there is a place, they would crowd at the
+  // beginning of each window and tell of the same moment of the path again and again.
   void add(const Probe& probe) {
+    const bool due = count_ == 0 || (probe.sent - newest_).ns() >= smoothed_ns_ / kPerRoundTrip;
+    if (count_ == kMost || !due) return;
     if (probes_ == nullptr) probes_ = std::make_unique<std::array<Probe, kMost>>();
-    if (count_ == kMost) return;
+    newest_ = probe.sent;
     (*probes_)[(head_ + count_++) % kMost] = probe;
   }
   // Takes off all probes below `acknowledged`; true if there was one, the newest in `probe`.
@@ -54,8 +58,10 @@ class RoundTrips {
   size_t memory_bytes() const { return probes_ == nullptr ? 0 : sizeof *probes_; }
 
  private:
-  static constexpr uint8_t kMost = 16;
+  static constexpr uint8_t kMost = 32;
+  static constexpr int64_t kPerRoundTrip = 16;  // leaves places for a round trip that grows
   std::unique_ptr<std::array<Probe, kMost>> probes_;
+  Time newest_;
   int64_t smoothed_ns_ = 0;
   int64_t variation_ns_ = 0;
   uint8_t head_ = 0;
