@@ -72,7 +72,10 @@ def measure(name, context):
     """A cell's figures, or the exception that came instead of them."""
     began = time.monotonic()
     try:
-        figures = cells.CELLS[name](context)
+        try:
+            figures = cells.CELLS[name](context)
+        except OSError as error:  # of this script's own work: files, mounts, namespaces
+            raise Failed(str(error)) from error
         if "warm_bytes_per_second" in figures:
             figures["warm_bits_per_second"] = figures["warm_bytes_per_second"] * 8
         said = report.cell_summary(name, figures)

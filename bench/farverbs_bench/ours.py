@@ -2,12 +2,13 @@
 
 import os
 import shlex
+import shutil
 import signal
 import tempfile
 
 from . import isolation, process
 from .context import GIB, MIB
-from .outcome import Failed
+from .outcome import Failed, Skipped
 from .yardsticks import cold_bytes, figure, parse_json
 
 PORT = 7471
@@ -110,6 +111,8 @@ def _copy_places(context):
     """A file in the page cache, and an empty tmpfs."""
     size = GIB // 4 if context.quick else GIB
     context.need_memory(2 * size + GIB // 2)
+    if shutil.disk_usage(context.directory).free < size + GIB // 8:
+        raise Skipped(f"needs {size // MIB} MiB of room in {context.directory}")
     source = os.path.join(context.directory, "file")
     _make_file(source, size)
     target = os.path.join(context.directory, "tmpfs")
