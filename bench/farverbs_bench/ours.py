@@ -48,28 +48,30 @@ def bandwidth_figures(value, cpu_seconds=None):
     return figures
 
 
-def _perf(context, address, options, seconds=None):
+def _perf(context, address, options):
     program = context.farverbs("perf")
     result, cpu = process.run_pair(
         context.network, [program, "perf", "server", "--once", "--bind", address],
-        [program, "perf", "client", address, "--json", "--seconds", seconds or context.seconds,
+        [program, "perf", "client", address, "--json", "--seconds", context.seconds,
          *options], PORT, context.limit)
     if result.exit_code != 0:
         raise Failed(f"farverbs perf: {result.why()}")
     return parse_json(result.out, "farverbs perf client"), cpu
 
 
-def bandwidth(context, op, *options, size=MIB, split=False):
-    far = context.network.far
-    value, cpu = _perf(context, far.split_address if split else far.address,
-                       ["--op", op, "--size", size, *options])
-    return bandwidth_figures(value, cpu)
+def bandwidth(context, op, *options, size=MIB):
+    value, _ = _perf(context, context.network.far.address,
+                     ["--op", op, "--size", size, *options])
+    return bandwidth_figures(value)
 
 
 def write(context, split=False):
     """Without a warm-up, as iperf3 runs: what the processes cost and what they moved are of the
     same time."""
-    return bandwidth(context, "write", "--warmup", 0, split=split)
+    far = context.network.far
+    value, cpu = _perf(context, far.split_address if split else far.address,
+                       ["--op", "write", "--size", MIB, "--warmup", 0])
+    return bandwidth_figures(value, cpu)
 
 
 def cold_write(context):
