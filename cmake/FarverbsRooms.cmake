@@ -30,6 +30,11 @@ endif()
 # Where each test of a GoogleTest binary leaves its results, for scripts/dev.d/counts.py.
 set(FARVERBS_RESULTS ${PROJECT_BINARY_DIR}/test-results)
 
+if(FARVERBS_FUZZERS)
+  # All fuzzers with what they need, and nothing else.
+  add_custom_target(fuzzers)
+endif()
+
 # farverbs_room(<name> SOURCES a.cc ... [ROOMS wire ...] [LIBRARIES ...])
 # Every *_test.cc of the folder goes into one GoogleTest binary <name>_test, every *_fuzz.cc is a
 # libFuzzer target of its own, every *_bench.cc a Google Benchmark of its own. TEST_ROOMS are linked
@@ -84,6 +89,7 @@ function(farverbs_tests name)
     foreach(source ${fuzzers})
       get_filename_component(stem ${source} NAME_WE)
       add_executable(${stem} ${source})
+      add_dependencies(fuzzers ${stem})
       target_compile_options(${stem} PRIVATE -fsanitize=fuzzer)
       target_link_options(${stem} PRIVATE -fsanitize=fuzzer)
       target_link_libraries(${stem} PRIVATE ${arg_ROOMS} ${arg_LIBRARIES})

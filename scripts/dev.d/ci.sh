@@ -32,7 +32,7 @@ ci_tsan() {
   build tsan "${targets[@]}" && run_ctest tsan -R "^($(IFS='|' && printf '%s' "${names[*]}"))\$"
 }
 
-ci_fuzz() { build fuzz && run_fuzzers "${FARVERBS_FUZZ_SECONDS:-20}" ""; }
+ci_fuzz() { build fuzz fuzzers && run_fuzzers "${FARVERBS_FUZZ_SECONDS:-20}" ""; }
 
 ci_sim() { "$(release_binary farverbs_sim)" --seeds "${FARVERBS_SIM_SEEDS:-10000}"; }
 

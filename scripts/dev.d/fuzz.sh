@@ -55,6 +55,6 @@ cmd_fuzz() {
     shift 2
   fi
   [[ $# -le 1 ]] || die_usage "fuzz takes one name at most"
-  build fuzz
+  build fuzz fuzzers
   run_fuzzers "$seconds" "${1:-}"
 }

@@ -8,8 +8,6 @@ release_binary() {
   [[ -n $path ]] && printf '%s\n' "$path"
 }
 
-has_target() { ninja -C "build/$1" -t query "$2" >/dev/null 2>&1; }
-
 cmd_sim() {
   build release
   local binary
