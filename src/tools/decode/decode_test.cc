@@ -160,6 +160,13 @@ TEST(Decode, SaysWhyALengthIsWrong) {
   EXPECT_THAT(o.out, HasSubstr("MALFORMED: UDP and IP lengths differ"));
 
   bad = slurp(kCaptures + "nak_read_badkey.pcap");
+  bad[24 + 8] = 50;  // the first record keeps 50 bytes of its packet
+  bad.erase(24 + 16 + 50);
+  const Scratch snapped(bad);
+  EXPECT_THAT(run({snapped.path(), true}).err,
+              HasSubstr("packet 1: the capture holds only 50 of its 74 bytes"));
+
+  bad = slurp(kCaptures + "nak_read_badkey.pcap");
   bad[data_offset(bad, 1) + 14 + 20 + 8] = 0x15;  // a reserved opcode
   const Scratch opcode(bad);
   EXPECT_THAT(run({opcode.path(), true}).err, HasSubstr("packet 1: unknown opcode"));
