@@ -82,9 +82,18 @@ verbs::ScatterGatherElement LocalEndpoint::target(uint64_t slot, const Options& 
   return memory.sge(target_offset + slot * options.stride(), static_cast<uint32_t>(options.size));
 }
 
-uint64_t LocalEndpoint::retransmitted_packets() const {
-  uint64_t sum = 0;
-  for (const verbs::QueuePair& qp : qps) sum += qp.counters().retransmitted_packets;
+verbs::QpCounters LocalEndpoint::counters() const {
+  verbs::QpCounters sum;
+  for (const verbs::QueuePair& qp : qps) {
+    const verbs::QpCounters one = qp.counters();
+    sum.sent_packets += one.sent_packets;
+    sum.received_packets += one.received_packets;
+    sum.retransmitted_packets += one.retransmitted_packets;
+    sum.timeouts += one.timeouts;
+    sum.sequence_naks_received += one.sequence_naks_received;
+    sum.rnr_naks_received += one.rnr_naks_received;
+    sum.duplicates_received += one.duplicates_received;
+  }
   return sum;
 }
 

@@ -35,7 +35,7 @@ struct LocalEndpoint {
   std::byte* source_bytes() const { return memory.bytes().data(); }
   std::byte* target_bytes() const { return memory.bytes().data() + target_offset; }
 
-  uint64_t retransmitted_packets() const;
+  verbs::QpCounters counters() const;  // of all queue pairs
 };
 
 // EINVAL when the device cannot do what is asked, ENOMEM.

@@ -190,7 +190,8 @@ TEST(PerfLoopback, StrangersAreTurnedAway) {
   ASSERT_TRUE(server.ok());
   const ClientPlace place = server.place();
   const std::string endpoint =
-      R"("endpoint":{"address":"192.0.2.1","udp_port":4791,"path_mtu":1024,"target":0,"rkey":1,"qps":[[1,1]]})";
+      R"("endpoint":{"address":"192.0.2.1","udp_port":4791,"path_mtu":1024,)"
+      R"("target":0,"rkey":1,"qps":[[1,1]]})";
   const std::string options = to_json(resolve(tiny(Op::kWrite, Mode::kBandwidth)).value()).dump();
   for (const std::string& message :
        {std::string("hello"), std::string("{}"), std::string(R"({"farverbs":"dance"})"),

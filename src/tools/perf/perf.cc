@@ -17,13 +17,13 @@ namespace farverbs::tools {
 namespace {
 
 constexpr const char* kClientFooter =
-    R"(In bandwidth mode each queue pair keeps --depth messages outstanding, round-robin over --qps; requests
-are posted in lists and one in --signal-every asks for a completion. The target of one-sided
-operations sleeps: the device's background thread serves them.
+    R"(In bandwidth mode each queue pair keeps --depth messages outstanding, round-robin over --qps;
+requests are posted in lists and one in --signal-every asks for a completion. The target of
+one-sided operations sleeps: the device's background thread serves them.
 In latency mode one message is in flight. SEND and WRITE are ping-pongs and the round trip is shown
-(WRITE: both ends watch the last byte in memory); READ, the atomics and --target-idle show the time from
-post to completion.
-Memory is warm by default, one message's worth; --cold walks through 1 GiB, --region through any size.
+(WRITE: both ends watch the last byte in memory); READ, the atomics and --target-idle show the time
+from post to completion.
+Memory is warm by default, one message's worth; --cold walks through 1 GiB, --region through any.
 A bandwidth is of payload bits. CPU seconds are of the whole process.)";
 
 struct ClientCommand {

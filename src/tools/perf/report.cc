@@ -34,6 +34,21 @@ constexpr CounterName kCounters[] = {
     {"background_wakeups", &verbs::DeviceCounters::background_wakeups},
 };
 
+struct QpCounterName {
+  const char* name;
+  uint64_t verbs::QpCounters::*value;
+};
+
+constexpr QpCounterName kQpCounters[] = {
+    {"sent_packets", &verbs::QpCounters::sent_packets},
+    {"received_packets", &verbs::QpCounters::received_packets},
+    {"retransmitted_packets", &verbs::QpCounters::retransmitted_packets},
+    {"timeouts", &verbs::QpCounters::timeouts},
+    {"sequence_naks_received", &verbs::QpCounters::sequence_naks_received},
+    {"rnr_naks_received", &verbs::QpCounters::rnr_naks_received},
+    {"duplicates_received", &verbs::QpCounters::duplicates_received},
+};
+
 double per_second(double amount, Duration elapsed) {
   return elapsed > Duration() ? amount / elapsed.to_seconds() : 0;
 }
@@ -73,8 +88,7 @@ std::string three_digits(double value) {
 }  // namespace
 
 Snapshot take_snapshot(const LocalEndpoint& endpoint, uint64_t messages) {
-  return {clock_now(), cpu_time(), messages, endpoint.retransmitted_packets(),
-          endpoint.device->counters()};
+  return {clock_now(), cpu_time(), messages, endpoint.counters(), endpoint.device->counters()};
 }
 
 SideReport difference(const Snapshot& begin, const Snapshot& end) {
@@ -82,10 +96,13 @@ SideReport difference(const Snapshot& begin, const Snapshot& end) {
   side.elapsed = end.at - begin.at;
   side.cpu = end.cpu - begin.cpu;
   side.messages = end.messages - begin.messages;
-  side.retransmitted = end.retransmitted - begin.retransmitted;
+  side.retransmitted = end.qps.retransmitted_packets - begin.qps.retransmitted_packets;
   side.counters = Json::object();
   for (const CounterName& counter : kCounters) {
     side.counters[counter.name] = end.device.*counter.value - begin.device.*counter.value;
+  }
+  for (const QpCounterName& counter : kQpCounters) {
+    side.counters[counter.name] = end.qps.*counter.value - begin.qps.*counter.value;
   }
   return side;
 }

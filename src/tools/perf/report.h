@@ -18,9 +18,9 @@ namespace farverbs::tools::perf {
 // What one side had used and done at a moment.
 struct Snapshot {
   Time at;
-  Duration cpu;                // of the process
-  uint64_t messages = 0;       // of this side that completed
-  uint64_t retransmitted = 0;  // packets
+  Duration cpu;           // of the process
+  uint64_t messages = 0;  // of this side that completed
+  verbs::QpCounters qps;  // of all queue pairs together
   verbs::DeviceCounters device;
 };
 Snapshot take_snapshot(const LocalEndpoint& endpoint, uint64_t messages);

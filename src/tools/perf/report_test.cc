@@ -78,7 +78,10 @@ TEST(PerfReport, HasEveryFieldThatProgramsRead) {
 }
 
 TEST(PerfReport, SidesTravelAsJson) {
-  SideReport side = difference({}, {Time::from_ns(7), Duration::nanoseconds(5), 3, 2, {}});
+  Snapshot end{Time::from_ns(7), Duration::nanoseconds(5), 3, {}, {}};
+  end.qps.retransmitted_packets = 2;
+  end.qps.timeouts = 1;
+  const SideReport side = difference({}, end);
   const auto got = side_from_json(parse_json_object(to_json(side).dump()).value());
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(got->elapsed.ns(), 7);
@@ -86,6 +89,7 @@ TEST(PerfReport, SidesTravelAsJson) {
   EXPECT_EQ(got->messages, 3u);
   EXPECT_EQ(got->retransmitted, 2u);
   EXPECT_TRUE(got->counters.contains("receive_overflows"));
+  EXPECT_EQ(got->counters["timeouts"], 1);
   EXPECT_FALSE(side_from_json(Json::object()).ok());
 }
 
