@@ -28,6 +28,7 @@ bool is_passing(const Error& error) {
     case ENETDOWN:
     case ENETUNREACH:
     case EHOSTUNREACH:
+    case ESHUTDOWN:
       return true;
     default:
       return false;
@@ -91,7 +92,7 @@ class Copy {
               VerbsLink::establish(*device_, std::move(rendezvous), options_.link));
     progress_.begin_connection();
     Sender sender(*link, Walk(source.base.get(), source.entry, options_.recursive), progress_);
-    return sender.run(stop_);
+    return run_end(sender, *link, stop_);
   }
 
   Result<void> receive(verbs::Rendezvous rendezvous, const Welcome& welcome) {
@@ -107,7 +108,7 @@ class Copy {
     receiver_options.sync = options_.sync;
     receiver_options.source_name = welcome.name;
     Receiver receiver(*link, std::move(target), receiver_options, progress_);
-    return receiver.run(stop_);
+    return run_end(receiver, *link, stop_);
   }
 
   const CopyOptions& options_;

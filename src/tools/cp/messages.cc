@@ -118,6 +118,10 @@ Json to_json(const Welcome& m) {
           {"directory", m.directory}};
 }
 
+Json to_json(const Goodbye& m) {
+  return {{"goodbye", m.error}, {"message", percent_encode(m.message)}};
+}
+
 Json to_json(const Entry& e) {
   static constexpr const char* kKinds[] = {"file", "directory", "link"};
   Json json = {{"id", e.id},
@@ -282,6 +286,10 @@ Result<Message> decode_message(const std::string& text) {
     message = read_welcome(Fields(json, problem));
   } else if (json.contains("entries")) {
     message = read_entries(Fields(json, problem), problem);
+  } else if (json.contains("goodbye")) {
+    Fields fields(json, problem);
+    message = Goodbye{static_cast<int>(fields.number("goodbye", 4096)),
+                      fields.bytes("message", kMaxTextBytes)};
   } else if (json.contains("grants")) {
     message = read_answers(Fields(json, problem), problem);
   } else {

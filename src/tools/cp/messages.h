@@ -1,11 +1,13 @@
 // The control messages of a copy: JSON over the rendezvous connection. A session is
 //   client: Hello            server: Welcome (or a refusal)        both: their queue pairs
 //   sender of files: Entries ...   receiver: Answers ... with finished at the end
+// and whoever cannot go on says Goodbye.
 // Whoever has the files is the sender: the client for a put, the server for a get. Every field of a
 // peer is checked here for type and range; what a name may do to a file system is checked in
 // tree.h.
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -101,7 +103,13 @@ struct Answers {
   bool finished = false;
 };
 
-using Message = std::variant<Hello, Welcome, Entries, Answers>;
+// The last word of an end that cannot go on.
+struct Goodbye {
+  int error = EIO;  // errno value
+  std::string message;
+};
+
+using Message = std::variant<Hello, Welcome, Entries, Answers, Goodbye>;
 
 std::string encode(const Message& message);
 // EPROTO: not a message of this protocol; names the field.

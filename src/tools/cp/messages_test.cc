@@ -68,6 +68,9 @@ TEST(Messages, SurviveTheirEncoding) {
   refusal.error = EACCES;
   refusal.message = "\xff no";
   EXPECT_EQ(round_trip(refusal).message, refusal.message);
+  const Goodbye goodbye = round_trip(Goodbye{ESTALE, "why\n"});
+  EXPECT_EQ(goodbye.error, ESTALE);
+  EXPECT_EQ(goodbye.message, "why\n");
 }
 
 TEST(Messages, WhatAPeerMustNotSayIsRefused) {

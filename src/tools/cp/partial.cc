@@ -2,9 +2,11 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/magic.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 
 #include <cstdio>
 #include <cstring>
@@ -63,6 +65,20 @@ Error no_space(const std::string& name, int fd, uint64_t bytes, int code) {
       fmt::format("reserving {} for '{}'", format_bytes(bytes), printable(name)), code);
 }
 
+// 0, or what fallocate(2) says.
+int allocate(int fd, const Extent& extent) {
+  while (::fallocate(fd, 0, static_cast<off_t>(extent.offset), static_cast<off_t>(extent.length)) !=
+         0) {
+    if (errno != EINTR) return errno;
+  }
+  return 0;
+}
+
+bool is_allocated(int fd, uint64_t bytes) {
+  struct stat status;
+  return ::fstat(fd, &status) == 0 && static_cast<uint64_t>(status.st_blocks) * 512 >= bytes;
+}
+
 }  // namespace
 
 uint64_t SourceIdentity::fingerprint() const {
@@ -78,6 +94,8 @@ Result<PartialFile> PartialFile::open(int directory, const std::string& name,
   file.name_ = name;
   file.pieces_ = plan.count();
   FV_TRY(file.open_data());
+  struct statfs kind;
+  file.reserves_late_ = ::fstatfs(file.fd(), &kind) == 0 && kind.f_type == TMPFS_MAGIC;
   // A file of one piece has nothing that could be resumed, and many files are small.
   bool resumed = false;
   if (plan.count() > 1) {
@@ -130,28 +148,25 @@ Result<void> PartialFile::open_data() {
 }
 
 Result<void> PartialFile::reserve(const PiecePlan& plan, const SourceIdentity& source) {
-  const auto end = static_cast<off_t>(plan.size());
   if (plan.size() == 0) return {};
-  const bool whole = plan.data_bytes() == plan.size();
-  if (!whole && ::ftruncate(fd(), end) != 0) return no_space(name_, fd(), plan.size(), errno);
+  if (::ftruncate(fd(), static_cast<off_t>(plan.size())) != 0) {
+    return no_space(name_, fd(), plan.size(), errno);
+  }
+  // In memory a reservation costs about as much as the transfer: it is made window by window then,
+  // beside the transfer (see reserves_late), and here it is only seen whether there is room.
   for (const Extent& extent : source.extents) {
-    int failed = 0;
-    do {
-      failed = ::fallocate(fd(), 0, static_cast<off_t>(extent.offset),
-                           static_cast<off_t>(extent.length)) == 0
-                   ? 0
-                   : errno;
-    } while (failed == EINTR);
+    if (reserves_late_) break;
+    const int failed = allocate(fd(), extent);
     if (failed == 0) continue;
-    if (failed != EOPNOTSUPP) return no_space(name_, fd(), plan.data_bytes(), failed);
-    // No reservation on this file system: at least see that there is room now.
-    struct statvfs volume;
-    if (::fstatvfs(fd(), &volume) == 0 &&
-        uint64_t{volume.f_bavail} * volume.f_frsize < plan.data_bytes()) {
-      return no_space(name_, fd(), plan.data_bytes(), ENOSPC);
-    }
-    if (::ftruncate(fd(), end) != 0) return no_space(name_, fd(), plan.size(), errno);
-    break;
+    if (failed == EOPNOTSUPP) break;
+    return no_space(name_, fd(), plan.data_bytes(), failed);
+  }
+  // After a reservation this holds; without one it is what can be known now.
+  struct statvfs volume;
+  if ((reserves_late_ || !is_allocated(fd(), plan.data_bytes())) &&
+      ::fstatvfs(fd(), &volume) == 0 &&
+      uint64_t{volume.f_bavail} * volume.f_frsize < plan.data_bytes()) {
+    return no_space(name_, fd(), plan.data_bytes(), ENOSPC);
   }
   return {};
 }

@@ -37,6 +37,8 @@ class PartialFile {
   PartialFile& operator=(PartialFile&&) noexcept = default;
 
   int fd() const { return data_.get(); }
+  // The file is in memory (tmpfs): its space was seen to be there, but is not reserved.
+  bool reserves_late() const { return reserves_late_; }
   // The CRC that an earlier attempt noted for the piece; its bytes are to be checked against it.
   std::optional<uint64_t> noted_crc(uint64_t piece) const;
   void note(uint64_t piece, uint64_t crc);
@@ -58,7 +60,8 @@ class PartialFile {
   std::string name_;
   Fd data_;
   bool found_data_ = false;  // an earlier attempt left a partial file
-  Mapping state_;            // header and notes; unmapped for files that need none
+  bool reserves_late_ = false;
+  Mapping state_;  // header and notes; unmapped for files that need none
   uint64_t pieces_ = 0;
 };
 

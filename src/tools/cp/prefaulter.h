@@ -2,6 +2,7 @@
 // does not stop at every 4 KiB for a page fault.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/mman.h>
 
 #include <condition_variable>
@@ -28,13 +29,23 @@ class Prefaulter {
     if (thread_.joinable()) thread_.join();
   }
 
-  // `memory` keeps `mapping` alive.
+  // `memory` keeps `mapping` and `file` alive. file: to be allocated first at `file_offset`, or -1.
   void populate(std::shared_ptr<void> memory, const Mapping& mapping, uint64_t offset,
-                uint64_t length) {
+                uint64_t length, int file, uint64_t file_offset) {
     if (length == 0) return;
     {
       const std::lock_guard lock(mutex_);
-      jobs_.push_back({std::move(memory), &mapping, offset, length});
+      jobs_.push_back({std::move(memory), &mapping, offset, length, file, file_offset});
+      if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+    }
+    wake_.notify_one();
+  }
+
+  // Lets go of `memory` in the thread: unmapping a large window takes milliseconds.
+  void drop(std::shared_ptr<void> memory) {
+    {
+      const std::lock_guard lock(mutex_);
+      jobs_.push_back({std::move(memory), nullptr, 0, 0, -1, 0});
       if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
     }
     wake_.notify_one();
@@ -46,6 +57,8 @@ class Prefaulter {
     const Mapping* mapping;
     uint64_t offset;
     uint64_t length;
+    int file;
+    uint64_t file_offset;
   };
   void run() {
     std::unique_lock lock(mutex_);
@@ -55,6 +68,16 @@ class Prefaulter {
       Job job = std::move(jobs_.front());
       jobs_.pop_front();
       lock.unlock();
+      // Failures show when the data comes: a full disk as a fault that the transport survives.
+      if (job.mapping == nullptr) {
+        job.memory.reset();
+        lock.lock();
+        continue;
+      }
+      if (job.file >= 0) {
+        (void)::fallocate(job.file, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(job.file_offset),
+                          static_cast<off_t>(job.length));
+      }
       // Kernels before 5.14 lack it; then the faults happen when the data comes.
       job.mapping->advise(job.offset, job.length, MADV_POPULATE_WRITE);
       job.memory.reset();

@@ -81,6 +81,9 @@ Result<void> Receiver::handle(const LinkEvent& event) {
   const auto* text = std::get_if<std::string>(&event);
   if (text == nullptr) return {};
   FV_ASSIGN(Message message, decode_message(*text));
+  if (const auto* goodbye = std::get_if<Goodbye>(&message)) {
+    return Error{goodbye->error != 0 ? goodbye->error : EIO, printable(goodbye->message)};
+  }
   auto* entries = std::get_if<Entries>(&message);
   if (entries == nullptr || all_announced_) return broken("sent a message that is not its turn");
   return on_entries(std::move(*entries));
@@ -316,6 +319,8 @@ Result<void> Receiver::open_window(File& file) {
   // A hole that is given pages is none any more.
   if (place.length >= kPieceBytes && file.plan.data_bytes() == file.plan.size()) {
     window.populating = true;
+    if (file.partial->reserves_late()) window.memory->file = Fd(::dup(file.partial->fd()));
+    window.memory->mapping.advise(0, place.length, MADV_HUGEPAGE);
     populate_ahead(window, file.plan.at(grant.pieces[0].first).offset - place.offset);
   }
   file.windows.push_back(std::move(window));
@@ -329,7 +334,8 @@ void Receiver::populate_ahead(Window& window, uint64_t arrived) {
   // In portions of a piece or more, to spare the helper's wake-ups.
   if (end < begin + kPieceBytes && end != window.memory->mapping.length()) return;
   if (end <= begin) return;
-  prefaulter_.populate(window.memory, window.memory->mapping, begin, end - begin);
+  prefaulter_.populate(window.memory, window.memory->mapping, begin, end - begin,
+                       window.memory->file.get(), window.offset + begin);
   window.populated = end;
 }
 
@@ -384,6 +390,10 @@ Result<void> Receiver::on_piece(File& file, const Record& record) {
     // Starts writing early, so that the wait at the end is short.
     ::sync_file_range(file.partial->fd(), static_cast<off_t>(window->offset),
                       static_cast<off_t>(window->memory->mapping.length()), SYNC_FILE_RANGE_WRITE);
+  }
+  // Small ones go at once: waking the thread would cost more.
+  if (window->memory->mapping.length() >= 16 * kPieceBytes) {
+    prefaulter_.drop(std::move(window->memory));
   }
   file.windows.erase(window);
   finish_if_complete(file);

@@ -44,6 +44,7 @@ class Receiver {
 
  private:
   struct Memory {
+    Fd file;  // if its space is still to be allocated
     Mapping mapping;
     Region region;  // goes before the mapping does
   };

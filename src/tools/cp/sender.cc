@@ -176,6 +176,9 @@ Result<void> Sender::handle(const LinkEvent& event) {
   if (const auto* done = std::get_if<WriteDone>(&event)) return on_write_done(*done);
   if (const auto* record = std::get_if<Record>(&event)) return on_record(*record);
   FV_ASSIGN(Message message, decode_message(std::get<std::string>(event)));
+  if (const auto* goodbye = std::get_if<Goodbye>(&message)) {
+    return Error{goodbye->error != 0 ? goodbye->error : EIO, printable(goodbye->message)};
+  }
   auto* answers = std::get_if<Answers>(&message);
   if (answers == nullptr) return broken("sent a message that is not its turn");
   return on_answers(std::move(*answers));

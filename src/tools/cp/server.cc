@@ -151,7 +151,7 @@ Result<void> Server::send_files(verbs::Rendezvous rendezvous, const Hello& hello
             VerbsLink::establish(std::move(*device), std::move(rendezvous), options_.link));
   SessionLog log;
   Sender sender(*link, Walk(source->base.get(), source->entry, hello.recursive), log);
-  FV_TRY(sender.run([this] { return stopping_.load(); }));
+  FV_TRY(run_end(sender, *link, [this] { return stopping_.load(); }));
   options_.log(fmt::format("{}: {}", client, log.text("sent")));
   return {};
 }
@@ -178,7 +178,7 @@ Result<void> Server::receive_files(verbs::Rendezvous rendezvous, const Hello& he
   options.source_name = hello.name;
   SessionLog log;
   Receiver receiver(*link, std::move(*target), options, log);
-  FV_TRY(receiver.run([this] { return stopping_.load(); }));
+  FV_TRY(run_end(receiver, *link, [this] { return stopping_.load(); }));
   options_.log(fmt::format("{}: {}", client, log.text("received")));
   return {};
 }

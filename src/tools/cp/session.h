@@ -2,8 +2,11 @@
 // becomes the sender and the other the receiver.
 #pragma once
 
+#include <functional>
+
 #include "farverbs/base/result.h"
 #include "farverbs/verbs/rendezvous.h"
+#include "tools/cp/link.h"
 #include "tools/cp/messages.h"
 
 namespace farverbs::tools::copy {
@@ -26,6 +29,19 @@ template <typename T>
 Result<T> receive_message(verbs::Rendezvous& rendezvous, Duration timeout) {
   FV_ASSIGN(const std::string text, rendezvous.receive(timeout));
   return message_of<T>(text);
+}
+
+// Runs one end of a transfer; if it fails, the peer hears why before the connection goes.
+template <typename End>
+Result<void> run_end(End& end, Link& link, const std::function<bool()>& stop) {
+  Result<void> result = end.run(stop);
+  if (!result.ok() && result.error().code != EPIPE) {
+    const bool stopped = result.error().code == ECANCELED;
+    (void)link.send(encode(Goodbye{
+        stopped ? ESHUTDOWN : result.error().code,
+        stopped ? "the peer was told to end" : result.error().message.substr(0, kMaxTextBytes)}));
+  }
+  return result;
 }
 
 }  // namespace farverbs::tools::copy

@@ -234,6 +234,9 @@ Error VerbsLink::failure(const verbs::WorkCompletion& completion) {
   {
     std::unique_lock lock(mutex_);
     arrived_.wait_for(lock, std::chrono::milliseconds(300), [this] { return end_.has_value(); });
+    // What the peer said before is heard first: it may have said why.
+    for (std::string& message : messages_) events_.push_back(std::move(message));
+    messages_.clear();
     if (end_.has_value()) return *end_;
   }
   using Status = verbs::CompletionStatus;
