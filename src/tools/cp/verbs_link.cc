@@ -87,7 +87,7 @@ Result<void> VerbsLink::open(verbs::Device device, const LinkOptions& options) {
   rtt_us_ = round_trip_us(rendezvous_.fd());
   verbs::ConnectOptions connect;
   connect.remote_access = model::kRemoteWrite;
-  connect.timeout = timeout_code(3.0 * static_cast<double>(rtt_us_));
+  connect.timeout = timeout_code(2.0 * static_cast<double>(rtt_us_));
   FV_TRY(qp_->connect(peer, connect));
   for (uint64_t slot = 0; slot < kReceiveRequests; ++slot) FV_TRY(post_receive(slot));
   reader_ = std::thread([this] { read_messages(); });
