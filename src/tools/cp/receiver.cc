@@ -331,8 +331,8 @@ Result<void> Receiver::open_window(File& file) {
 void Receiver::populate_ahead(Window& window, uint64_t arrived) {
   const uint64_t end = std::min(arrived + kPopulateAheadBytes, window.memory->mapping.length());
   const uint64_t begin = std::max(window.populated, arrived);
-  // In portions of a piece or more, to spare the helper's wake-ups.
-  if (end < begin + kPieceBytes && end != window.memory->mapping.length()) return;
+  // In portions of some pieces, to spare the helper's wake-ups.
+  if (end < begin + 4 * kPieceBytes && end != window.memory->mapping.length()) return;
   if (end <= begin) return;
   prefaulter_.populate(window.memory, window.memory->mapping, begin, end - begin,
                        window.memory->file.get(), window.offset + begin);
