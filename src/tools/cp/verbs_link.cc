@@ -277,8 +277,11 @@ Result<std::optional<LinkEvent>> VerbsLink::next(Duration timeout) {
     const Duration left = timeout - (clock_now() - begin);
     if (left <= Duration()) return std::optional<LinkEvent>();
     if (live_regions_->load() > 0) {
-      // Data comes or goes; a message is looked for in between.
-      FV_TRY(poll_queue(std::min(left, Duration::milliseconds(1))));
+      // Data comes or goes; a message is looked for in between, more rarely on a path where a
+      // message takes long anyway, since every look spins for a moment.
+      const auto look = Duration::microseconds(
+          std::clamp<int64_t>(static_cast<int64_t>(rtt_us_) / 8, 1'000, 20'000));
+      FV_TRY(poll_queue(std::min(left, look)));
     } else {
       std::unique_lock lock(mutex_);
       const auto most = std::chrono::nanoseconds(std::min(left, Duration::milliseconds(20)).ns());
