@@ -7,18 +7,27 @@
 
 namespace farverbs::proto {
 
+namespace {
+
+bool holds(const wire::IcrcCheck& check, const PacketContext& context) {
+  return check.ok &&
+         (context.identifications == nullptr || context.identifications->accept(check.ip_id));
+}
+
+}  // namespace
+
 bool intact(const wire::PacketView& packet, const PacketContext& context) {
   return context.unchecked == nullptr ||
-         wire::verify(*context.unchecked, packet, context.expected_ip_id).ok;
+         holds(wire::verify(*context.unchecked, packet, context.expected_ip_id), context);
 }
 
 Placed place(const wire::PacketView& packet, const PacketContext& context, bool checked,
              std::span<const std::span<std::byte>> pieces) {
   if (context.unchecked == nullptr) checked = true;
-  bool holds = true;
+  wire::IcrcCheck check{true, 0};
   const bool there = guarded([&] {
     if (!checked) {
-      holds = wire::verify_and_copy(*context.unchecked, packet, pieces, context.expected_ip_id).ok;
+      check = wire::verify_and_copy(*context.unchecked, packet, pieces, context.expected_ip_id);
       return;
     }
     const std::byte* from = packet.payload().data();
@@ -28,7 +37,7 @@ Placed place(const wire::PacketView& packet, const PacketContext& context, bool 
     }
   });
   if (!there) return Placed::kFault;
-  return holds ? Placed::kDone : Placed::kDamaged;
+  return checked || holds(check, context) ? Placed::kDone : Placed::kDamaged;
 }
 
 }  // namespace farverbs::proto
