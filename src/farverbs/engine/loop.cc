@@ -115,8 +115,9 @@ size_t Loop::receive(Time now) {
 
 void Loop::on_burst(Time now, const io::RxBurst& burst) {
   // The QP checks the ICRC, mostly in one pass with placing the payload.
-  proto::PacketContext context{burst.source, burst.destination, burst.traffic_class,
-                               &receive_flow(burst), 0};
+  ReceiveFlow& flow = receive_flow(burst);
+  proto::PacketContext context{
+      burst.source, burst.destination, burst.traffic_class, &flow.icrc, 0, &flow.identifications};
   LoopQp* qp = nullptr;
   for (size_t at = 0; at < burst.bytes.size(); at += burst.segment_size) {
     const auto datagram =
@@ -142,7 +143,7 @@ void Loop::on_burst(Time now, const io::RxBurst& burst) {
   if (qp != nullptr) settle(now, *qp);
 }
 
-const wire::IcrcFlow& Loop::receive_flow(const io::RxBurst& burst) {
+Loop::ReceiveFlow& Loop::receive_flow(const io::RxBurst& burst) {
   const size_t index =
       (burst.source.address.hash() ^ burst.source.port ^ (burst.destination.address.hash() << 1)) %
       receive_flows_.size();
@@ -151,9 +152,10 @@ const wire::IcrcFlow& Loop::receive_flow(const io::RxBurst& burst) {
     flow.source = burst.source;
     flow.destination = burst.destination;
     flow.icrc = wire::IcrcFlow::roce_v2(burst.source, burst.destination);
+    flow.identifications = {};
     flow.known = true;
   }
-  return flow.icrc;
+  return flow;
 }
 
 void Loop::run_timers(Time now) {
@@ -217,9 +219,14 @@ void Loop::settle(Time now, LoopQp& qp) {
 }
 
 void Loop::activate(LoopQp& qp) {
-  // Taken out of its path's waiting list too: it may have a response to send, which needs no room.
-  TurnList::remove_if_linked(qp);
-  fresh_.push_back(qp);
+  if (!qp.turn_link.linked()) {
+    fresh_.push_back(qp);
+  } else if (qp.waits && qp.pair.wants_respond()) {
+    // A response needs no room; its requests keep waiting in turn with those of others.
+    TurnList::remove(qp);
+    qp.waits = false;
+    steady_.push_back(qp);
+  }
 }
 
 // --- Transmitting ---
@@ -250,83 +257,110 @@ void Loop::transmit_acks(Time now, StepKind kind) {
   }
 }
 
+Path* Loop::flow_of(LoopQp& qp) {
+  if (qp.pair.qp().type != model::QpType::kUd) return qp.path;
+  const model::AddressVector* av = qp.pair.next_flow();
+  return av != nullptr ? &path_for(*av) : nullptr;
+}
+
+proto::TransmitContext Loop::offer(Time now, const LoopQp& qp, Path& path, bool& paced) {
+  proto::TransmitContext context;
+  context.now = now;
+  context.burst = &burst_;
+  context.icrc = &path.icrc;
+  context.delivered_bytes = path.requests.delivered();
+  context.read_delivered_bytes = path.reads.delivered();
+  context.max_packets = qp.credit;
+  context.request_allowance = context.read_allowance = kUnlimited;
+  paced = false;
+  if (qp.pair.qp().type == model::QpType::kRc) {
+    path.pacer.set_rate(now, path.requests.rate());
+    const uint64_t pace = path.pacer.available(now, kPacedBytes);
+    context.request_allowance = std::min(path.requests.room(), pace);
+    context.read_allowance = path.reads.room();
+    paced = pace < path.requests.room();
+  }
+  return context;
+}
+
+void Loop::charge(Time now, const LoopQp& qp, Path& path, const proto::TransmitResult& result) {
+  // What nobody acknowledges (UC, UD) would never leave the flight.
+  if (qp.pair.qp().type != model::QpType::kRc) return;
+  path.requests.add(now, result.request_bytes);
+  path.reads.add(now, result.read_bytes);
+  path.pacer.on_sent(now, result.request_bytes);
+}
+
 void Loop::transmit_qp(Time now, LoopQp& qp, bool defer_acks) {
-  const bool connected = qp.pair.qp().type != model::QpType::kUd;
-  const bool windowed = qp.pair.qp().type == model::QpType::kRc;
-  uint32_t budget = config_.quantum_packets * qp.weight;
-  TurnList* next_list = nullptr;
   TurnList::remove_if_linked(qp);
-  for (;;) {
-    Path* path = qp.path;
-    if (!connected) {
-      const model::AddressVector* av = qp.pair.next_flow();
-      if (av == nullptr) break;
-      path = &path_for(*av);
-    }
-    if (path == nullptr) break;
-    const uint8_t slot = connected ? qp.pair.qp().attributes.destination_qpn.slot() : burst_slot_;
+  // A turn that was cut short goes on.
+  if (qp.credit == 0) qp.credit = config_.quantum_packets * qp.weight;
+  TurnList* next_list = nullptr;
+  while (Path* path = flow_of(qp)) {
+    const uint8_t slot = qp.path != nullptr ? qp.pair.qp().attributes.destination_qpn.slot() : 0;
     if (!begin_flow(now, *path, slot)) {
       next_list = &steady_;
       break;
     }
-    proto::TransmitContext context;
-    context.now = now;
-    context.burst = &burst_;
-    context.icrc = &path->icrc;
-    context.delivered_bytes = path->requests.delivered();
-    context.read_delivered_bytes = path->reads.delivered();
-    context.max_packets = budget;
-    context.defer_acks = defer_acks;
     bool paced = false;
-    if (windowed) {
-      context.request_allowance = path->requests.room();
-      context.read_allowance = path->reads.room();
-      path->pacer.set_rate(now, path->requests.rate());
-      const uint64_t pace = path->pacer.available(now, kPacedBytes);
-      paced = pace < context.request_allowance;
-      context.request_allowance = std::min(context.request_allowance, pace);
-    } else {
-      context.request_allowance = context.read_allowance = kUnlimited;
-    }
+    proto::TransmitContext context = offer(now, qp, *path, paced);
+    context.defer_acks = defer_acks;
     const proto::TransmitResult result = qp.pair.poll_transmit(context);
-    if (windowed) {
-      path->requests.add(now, result.request_bytes);
-      path->reads.add(now, result.read_bytes);
-      path->pacer.on_sent(now, result.request_bytes);
-    }
-    budget -= std::min(budget, result.packets);
+    charge(now, qp, *path, result);
+    qp.credit -= std::min(qp.credit, result.packets);
     if (result.status == proto::TransmitStatus::kBurstFull) {
-      if (!flush_burst(now)) {
-        next_list = &steady_;
-        break;
-      }
-      // A burst's end is also a turn's end when the step's budget is used up.
-      if (bursts_left_ == 0 || budget == 0) {
-        next_list = &steady_;
-        break;
-      }
-      continue;
-    }
-    if (result.status == proto::TransmitStatus::kWindow) {
-      next_list = &path->waiting;
+      const bool sent = flush_burst(now);
+      if (sent && bursts_left_ > 0 && qp.credit > 0) continue;
+      next_list = &steady_;
+    } else if (result.status == proto::TransmitStatus::kQuantum) {
+      next_list = &steady_;
+    } else if (result.status == proto::TransmitStatus::kWindow) {
+      // The request allowance is used up, or else it was a READ that found no room.
+      const bool for_requests = result.request_bytes >= context.request_allowance;
+      next_list = for_requests ? &path->waiting_requests.qps : &path->waiting_reads.qps;
       if (paced && path->requests.room() > 0) {
         path->paced_until = path->pacer.next(now, kPacedBytes);
         if (!path->paced_link.linked()) paced_.push_back(*path);
       }
-    } else if (result.status == proto::TransmitStatus::kQuantum) {
-      next_list = &steady_;
-    } else if (windowed) {
+    } else {
+      qp.credit = 0;
       path->requests.mark_application_limited();
     }
     break;
   }
   settle(now, qp);
+  end_turn(qp, next_list);
+}
+
+void Loop::forget_woken(const LoopQp& qp) {
+  if (qp.path == nullptr) return;
+  for (Path::Waiting* waiting : {&qp.path->waiting_requests, &qp.path->waiting_reads}) {
+    if (waiting->woken == &qp) waiting->woken = nullptr;
+  }
+}
+
+void Loop::end_turn(LoopQp& qp, TurnList* next_list) {
+  Path* path = qp.path;
+  forget_woken(qp);
+  const bool blocked = next_list != nullptr && next_list != &steady_;
+  // Whoever used its turn up stands behind those that wait for room on the same path.
+  if (path != nullptr && next_list == &steady_ && qp.credit == 0 &&
+      !path->waiting_requests.qps.empty()) {
+    next_list = &path->waiting_requests.qps;
+  }
+  if (next_list != nullptr) {
+    // settle may have put it among the fresh ones; its place is where this turn ended: first if it
+    // has credit left, last otherwise.
+    TurnList::remove_if_linked(qp);
+    qp.waits = next_list != &steady_;
+    if (qp.credit > 0) {
+      next_list->push_front(qp);
+    } else {
+      next_list->push_back(qp);
+    }
+  }
   // Room that this QP had no use for goes to those that wait: no feedback may come to wake them.
-  if (windowed && qp.path != nullptr && next_list != &qp.path->waiting) wake_waiting(*qp.path);
-  if (next_list == nullptr) return;
-  // settle may have put it among the fresh ones; its place is where this turn ended.
-  TurnList::remove_if_linked(qp);
-  next_list->push_back(qp);
+  if (path != nullptr && !blocked) wake_waiting(*path);
 }
 
 bool Loop::begin_flow(Time now, Path& path, uint8_t slot) {
@@ -352,14 +386,13 @@ bool Loop::flush_burst(Time now) {
 }
 
 void Loop::wake_waiting(Path& path) {
-  // As many as the room can serve, so that a crowd is not stirred for one packet.
-  uint64_t room = std::max(path.requests.room(), path.reads.room());
-  constexpr uint64_t kPerQp = 64 * 1024;
-  while (room > 0) {
-    LoopQp* qp = path.waiting.pop_front();
-    if (qp == nullptr) break;
+  for (Path::Waiting* waiting : {&path.waiting_requests, &path.waiting_reads}) {
+    if (waiting->woken != nullptr || !waiting->flight.worth_waking()) continue;
+    LoopQp* qp = waiting->qps.pop_front();
+    if (qp == nullptr) continue;
+    waiting->woken = qp;
+    qp->waits = false;
     steady_.push_back(*qp);
-    room -= std::min(room, kPerQp);
   }
 }
 
@@ -419,7 +452,10 @@ void Loop::leave_path(LoopQp& qp) {
   if (qp.path == nullptr) return;
   TurnList::remove_if_linked(qp);
   Path& path = *qp.path;
+  forget_woken(qp);
+  qp.waits = false;
   qp.path = nullptr;
+  wake_waiting(path);
   if (--path.users > 0) return;
   // The last QP to this peer takes what the path has learned with it.
   if (burst_path_ == &path) {

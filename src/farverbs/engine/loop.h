@@ -91,9 +91,17 @@ class Loop {
  private:
   using TurnList = IntrusiveList<LoopQp, &LoopQp::turn_link>;
 
+  struct ReceiveFlow {
+    Endpoint source;
+    Endpoint destination;
+    wire::IcrcFlow icrc;
+    wire::IdentificationGuard identifications;
+    bool known = false;
+  };
+
   size_t receive(Time now);
   void on_burst(Time now, const io::RxBurst& burst);
-  const wire::IcrcFlow& receive_flow(const io::RxBurst& burst);
+  ReceiveFlow& receive_flow(const io::RxBurst& burst);
   void run_timers(Time now);
   void take_rung(Time now);
   // After any call into a QP: feedback to its path, timer, its place among the senders.
@@ -102,6 +110,13 @@ class Loop {
   bool transmit(Time now, StepKind kind);
   // Lets one QP write; false if the port has no room.
   void transmit_qp(Time now, LoopQp& qp, bool defer_acks);
+  // Where its next packets go; nullptr: nowhere yet.
+  Path* flow_of(LoopQp& qp);
+  // What it may write now; `paced` if the pacer is what limits it.
+  proto::TransmitContext offer(Time now, const LoopQp& qp, Path& path, bool& paced);
+  void charge(Time now, const LoopQp& qp, Path& path, const proto::TransmitResult& result);
+  void end_turn(LoopQp& qp, TurnList* next_list);
+  static void forget_woken(const LoopQp& qp);
   void transmit_acks(Time now, StepKind kind);
   // Sends what has gathered; false if the port has no room, then the burst stays.
   bool flush_burst(Time now);
@@ -140,12 +155,6 @@ class Loop {
   bool port_blocked_ = false;  // burst_ waits for room in the port
   Time port_retry_ = Time::never();
 
-  struct ReceiveFlow {
-    Endpoint source;
-    Endpoint destination;
-    wire::IcrcFlow icrc;
-    bool known = false;
-  };
   std::array<ReceiveFlow, 64> receive_flows_;
   LoopCounters counters_;
 };

@@ -4,6 +4,7 @@
 // each: the requester paces a READ's responses by what it asks for.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -33,8 +34,10 @@ struct LoopQp {
   Path* path = nullptr;  // RC, UC: set with the address vector; UD: none
   uint32_t weight = 1;   // quanta per turn
   TimerEntry timer;
-  ListLink turn_link;  // among the senders, or waiting at its path
-  ListLink ack_link;   // among those that owe an acknowledgement
+  ListLink turn_link;   // among the senders, or waiting at its path
+  uint32_t credit = 0;  // packets left of its turn
+  bool waits = false;   // it is the latter
+  ListLink ack_link;    // among those that owe an acknowledgement
   Time ack_owed_since;
   std::atomic<bool> rung{false};
   LoopQp* next_rung = nullptr;
@@ -43,13 +46,26 @@ struct LoopQp {
 // One direction's bytes: what is in flight and what its controller allows.
 class Flight {
  public:
+  // A burst of the port: what a system call carries.
+  static constexpr uint64_t kBurst = 62 * 1'056;
+
   explicit Flight(std::unique_ptr<cc::Controller> controller)
       : controller_(std::move(controller)), allowance_(controller_->allowance()) {}
 
   // Bytes that may be added now. An empty flight always has room for a packet.
   uint64_t room() const {
-    if (inflight_ == 0) return allowance_.window_bytes > 0 ? allowance_.window_bytes : 1;
-    return allowance_.window_bytes > inflight_ ? allowance_.window_bytes - inflight_ : 0;
+    const uint64_t window = allowance_.window_bytes;
+    if (inflight_ == 0) return window > 0 ? window : 1;
+    return window > inflight_ ? window - inflight_ : 0;
+  }
+  // There is enough room to wake somebody that waits for it. If every small acknowledgement woke
+  // the next, many QPs would send bursts of a few packets and get acknowledgements for a few
+  // packets for ever (the silly window of RFC 813). A paced path gathers bursts by its pacer.
+  bool worth_waking() const {
+    if (inflight_ == 0) return true;
+    const uint64_t least =
+        allowance_.rate.is_zero() ? std::min(kBurst, allowance_.window_bytes / 8) : 1;
+    return room() >= least;
   }
   void add(Time now, uint64_t bytes) {
     if (bytes == 0) return;
@@ -109,7 +125,14 @@ struct Path {
   uint32_t users = 0;   // connected QPs; a path without any may be dropped
   Time paced_until;     // the pacer lets nothing leave before
   ListLink paced_link;  // in the loop's list of paths that wait for their pacer
-  IntrusiveList<LoopQp, &LoopQp::turn_link> waiting;  // QPs that wait for room here
+  // QPs that wait for room in one of the flights.
+  struct Waiting {
+    Flight& flight;
+    IntrusiveList<LoopQp, &LoopQp::turn_link> qps;
+    LoopQp* woken = nullptr;  // whose turn it is; the next one is woken when it has ended
+  };
+  Waiting waiting_requests{requests, {}, nullptr};
+  Waiting waiting_reads{reads, {}, nullptr};
 };
 
 }  // namespace farverbs::engine

@@ -139,6 +139,8 @@ bool QueuePair::wants_transmit() const {
   return with_machine([](const auto& machine) { return machine.wants_transmit(); });
 }
 
+bool QueuePair::wants_respond() const { return rc_ != nullptr && rc_->wants_respond(); }
+
 bool QueuePair::ack_pending() const {
   return with_machine([](const auto& machine) { return machine.ack_pending(); });
 }

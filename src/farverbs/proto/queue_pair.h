@@ -37,6 +37,8 @@ struct PacketContext {
   // everything else otherwise. nullptr: the ICRC holds.
   const wire::IcrcFlow* unchecked = nullptr;
   uint16_t expected_ip_id = 0;  // see wire::verify
+  // What the flow's identifications are known to be; may be nullptr.
+  wire::IdentificationGuard* identifications = nullptr;
 };
 
 struct TransmitContext {
@@ -145,6 +147,8 @@ class QueuePair {
 
   // Something other than a bare acknowledgement is ready to be sent, allowances permitting.
   bool wants_transmit() const;
+  // So is something that needs no allowance: a response or a NAK.
+  bool wants_respond() const;
   // Only an acknowledgement that may wait a little is owed.
   bool ack_pending() const;
   Time next_timer() const;

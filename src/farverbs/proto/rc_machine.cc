@@ -57,9 +57,11 @@ void RcMachine::on_timer(Time now) {
 }
 
 bool RcMachine::wants_transmit() const {
-  if (last_words_) return responder_.ready();
-  if (!sending() && state() != QpState::kRtr) return false;
-  return responder_.ready() || (sending() && requester_.ready());
+  return wants_respond() || (sending() && !last_words_ && requester_.ready());
+}
+
+bool RcMachine::wants_respond() const {
+  return (last_words_ || sending() || state() == QpState::kRtr) && responder_.ready();
 }
 
 bool RcMachine::ack_pending() const {

@@ -19,6 +19,7 @@ class RcMachine {
   void on_timer(Time now);
   TransmitResult poll_transmit(const TransmitContext& context);
   bool wants_transmit() const;
+  bool wants_respond() const;
   bool ack_pending() const;
   Time next_timer() const { return requester_.next_timer(); }
   Feedback take_feedback() { return requester_.take_feedback(); }

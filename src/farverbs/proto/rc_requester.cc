@@ -204,8 +204,10 @@ bool RcRequester::wants_ack(const Turn& turn, const RequestPacket& packet) const
   if (ack_next_ || since_request_ + 1 >= config_.ack_request_every_packets) return true;
   if (cursor_ + 1 - unacked_ >= config_.max_window_packets) return true;
   if (turn.request_left <= packet.size) return true;  // the path's window ends here
+  // Others may use the room up before this QP's next turn.
+  if (turn.last_of_quantum()) return true;
   if (!packet.ends) return false;
-  if (turn.last_of_quantum() || send_index_ + 1 >= qp_.send_queue.tail()) return true;
+  if (send_index_ + 1 >= qp_.send_queue.tail()) return true;
   const SendWqe& next = qp_.send_queue.at(send_index_ + 1);
   // What was started goes on after a rewind. A READ's or atomic's response acknowledges as well,
   // but it may have to wait for its place, and what comes before it should not.
