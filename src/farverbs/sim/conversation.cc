@@ -217,10 +217,12 @@ void Conversation::on_completion(Side& side, Side& peer, const model::WorkComple
   if (peer.dead && (wc.wr_id & kReceiveId) != 0) return;  // what was on its way may arrive or not
   if (wc.qpn != side.qp->pair.qp().qpn) return fail(side, "a completion names a foreign QP");
   if (wc.status != CompletionStatus::kSuccess) {
-    if (!side.broken) {
-      side.broken = true;
-      peer.expected.clear();
+    // Faults may outlast the retries of one side; then the other is flushed or finds out by itself.
+    if (wc.status != CompletionStatus::kRetryExceeded &&
+        wc.status != CompletionStatus::kWorkRequestFlushed) {
+      fail(side, std::string("a completion failed with ") + model::to_string(wc.status));
     }
+    side.broken = true;
     side.expected.clear();
     if ((wc.wr_id & kReceiveId) != 0) {
       if (wc.status != CompletionStatus::kWorkRequestFlushed) {

@@ -234,12 +234,29 @@ BulkReport run_bulk(const BulkSpec& spec) {
   uint64_t completed = 0;
   uint32_t outstanding = 0;
   bool failed = false;
+  Time next_trace = start;
+  const Time measure_from = start + spec.measure_after;
+  uint64_t before = 0;  // completed when the measurement began
   auto act = [&] {
+    if (spec.trace != nullptr && world.network.now() >= next_trace) {
+      next_trace = next_trace + spec.trace_every;
+      const engine::Path& path = *qp_a.path;
+      const engine::Flight& flight = spec.read ? path.reads : path.requests;
+      std::fprintf(
+          spec.trace,
+          "%7.2f s  done %6.1f MB  window %8.1f KB  in flight %8.1f KB  rate %8.1f Mb/s  "
+          "rtt %7.2f ms  again %llu\n",
+          (world.network.now() - start).to_seconds(), static_cast<double>(completed) / 1e6,
+          static_cast<double>(flight.window()) / 1e3, static_cast<double>(flight.inflight()) / 1e3,
+          static_cast<double>(flight.rate().bps()) / 1e6, flight.last_rtt().to_seconds() * 1e3,
+          static_cast<unsigned long long>(qp_a.pair.qp().counters.retransmitted_packets));
+    }
     std::array<model::WorkCompletion, 16> completions;
     for (size_t n; (n = cq_a.poll(completions)) > 0;) {
       for (size_t i = 0; i < n; ++i) {
         failed |= completions[i].status != model::CompletionStatus::kSuccess;
         completed += spec.message_bytes;
+        if (world.network.now() < measure_from) before = completed;
         --outstanding;
       }
     }
@@ -264,9 +281,9 @@ BulkReport run_bulk(const BulkSpec& spec) {
   report.elapsed = world.network.now() - start;
   const uint32_t mtu = model::bytes_of(spec.path_mtu);
   const double payload_share = static_cast<double>(mtu) / (mtu + 16 + kWireOverhead);
-  report.share_of_capacity =
-      static_cast<double>(completed) * 8 /
-      (static_cast<double>(spec.rate.bps()) * payload_share * report.elapsed.to_seconds());
+  report.share_of_capacity = static_cast<double>(completed - before) * 8 /
+                             (static_cast<double>(spec.rate.bps()) * payload_share *
+                              (report.elapsed - spec.measure_after).to_seconds());
   report.retransmitted_packets = qp_a.pair.qp().counters.retransmitted_packets;
   a.loop().destroy_qp(world.network.now(), &qp_a);
   b.loop().destroy_qp(world.network.now(), &qp_b);

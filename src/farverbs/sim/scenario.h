@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <string>
 
 #include "farverbs/sim/conversation.h"
@@ -42,6 +43,9 @@ struct BulkSpec {
   model::PathMtu path_mtu = model::PathMtu::k1024;
   uint32_t max_window_packets = 16'384;
   uint64_t seed = 1;
+  Duration measure_after;      // the share counts from here on: the ramp is another matter
+  std::FILE* trace = nullptr;  // a line of figures every trace_every of virtual time
+  Duration trace_every = Duration::milliseconds(250);
 };
 BulkReport run_bulk(const BulkSpec& spec);
 

@@ -54,6 +54,18 @@ int replay(uint64_t seed) {
   return report.failure.empty() ? 0 : 1;
 }
 
+int run_one_bulk(farverbs::sim::BulkSpec spec, double mbps, double rtt_ms, double megabytes) {
+  spec.rate = farverbs::BitRate::bits_per_second(static_cast<uint64_t>(mbps * 1e6));
+  spec.round_trip = farverbs::Duration::from_seconds(rtt_ms / 1e3);
+  spec.total_bytes = static_cast<uint64_t>(megabytes * 1e6);
+  spec.trace = stdout;
+  const farverbs::sim::BulkReport report = run_bulk(spec);
+  fmt::print("{}: {:.1f}% of the link's payload capacity over {:.2f} s, {} packets sent again\n",
+             report.completed ? "completed" : "FAILED", report.share_of_capacity * 100,
+             report.elapsed.to_seconds(), report.retransmitted_packets);
+  return report.completed ? 0 : 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -66,7 +78,25 @@ int main(int argc, char** argv) {
   app.add_option("--seeds", seeds, "how many seeds to run")->excludes(one);
   app.add_option("--first", first, "the first of them")->excludes(one);
   app.add_option("--jobs", jobs, "processes")->check(CLI::Range(1, 64));
+  farverbs::sim::BulkSpec spec;
+  double mbps = 200;
+  double rtt_ms = 100;
+  double megabytes = 200;
+  auto* one_bulk = app.add_subcommand("bulk", "One transfer over one line, with its time line.");
+  one_bulk->add_option("--mbps", mbps, "the line's rate");
+  one_bulk->add_option("--rtt", rtt_ms, "milliseconds");
+  one_bulk->add_option("--megabytes", megabytes, "how much");
+  one_bulk->add_option("--loss", spec.loss, "share of packets lost");
+  one_bulk->add_option("--queue", spec.queue_bdp, "bottleneck queue in bandwidth-delay products");
+  one_bulk->add_option("--message", spec.message_bytes, "bytes of a request");
+  one_bulk->add_option("--depth", spec.depth, "requests outstanding");
+  one_bulk->add_option("--window", spec.max_window_packets, "the QP's most packets");
+  double trace_ms = 250;
+  one_bulk->add_option("--trace-every", trace_ms, "milliseconds of virtual time between lines");
+  one_bulk->add_flag("--read", spec.read, "READ instead of WRITE");
   CLI11_PARSE(app, argc, argv);
+  spec.trace_every = farverbs::Duration::from_seconds(trace_ms / 1e3);
+  if (one_bulk->parsed()) return run_one_bulk(spec, mbps, rtt_ms, megabytes);
   if (one->count() > 0) return replay(seed);
 
   // Processes, not threads: a crash loses one stride and says so.
