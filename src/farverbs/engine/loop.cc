@@ -14,6 +14,8 @@ constexpr Duration kPortRetry = Duration::microseconds(50);
 constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max() / 2;
 // Turns of QPs in one step, whatever they send: arrivals are looked at again afterwards.
 constexpr size_t kTurnsPerStep = 4096;
+// Less than a sender in full flow puts in a burst.
+constexpr size_t kSmallBurst = 16 * 1024;
 // What is asked of a pacer at a time.
 constexpr uint64_t kPacedBytes = 64 * 1024;
 // Paths without a connected QP (to UD destinations) that are kept for the next datagram.
@@ -92,6 +94,8 @@ bool Loop::step(Time now, StepKind kind) {
   const size_t received = receive(now);
   run_timers(now);
   take_rung(now);
+  // In the midst of a stream one acknowledgement can say what several would.
+  if (!drained_) kind = StepKind::kPolling;
   return transmit(now, kind) || received > 0;
 }
 
@@ -108,7 +112,9 @@ size_t Loop::receive(Time now) {
     const size_t n = port_.receive(bursts);
     for (size_t i = 0; i < n; ++i) on_burst(now, bursts[i]);
     total += n;
-    if (n == 0) break;
+    // A lone small burst is mostly the last; who sleeps on the port is woken if it was not.
+    drained_ = n == 0 || (n == 1 && bursts[0].bytes.size() < kSmallBurst);
+    if (drained_) break;
   }
   return total;
 }

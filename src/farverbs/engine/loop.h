@@ -71,6 +71,8 @@ class Loop {
   bool step(Time now, StepKind kind);
   // New work and transmit only: what post_send does when the loop is free.
   bool step_transmit(Time now, StepKind kind);
+  // The last step found that nothing more had arrived, or most likely so.
+  bool drained() const { return drained_; }
   // When step must run though nothing arrives and nobody posts.
   Time next_deadline() const;
 
@@ -152,6 +154,7 @@ class Loop {
   Path* burst_path_ = nullptr;
   uint8_t burst_slot_ = 0;     // of the QPNs in it: the peer's kernel steers a burst as a whole
   uint32_t bursts_left_ = 0;   // of this step's budget
+  bool drained_ = false;
   bool port_blocked_ = false;  // burst_ waits for room in the port
   Time port_retry_ = Time::never();
 

@@ -21,7 +21,8 @@ constexpr int64_t kLookInNs = 1'000'000;
 constexpr int kTurnsPerLock = 8;
 
 // Sleeps until one of the descriptors is readable or `deadline`.
-void sleep_until_readable(int first_fd, int second_fd, Time deadline) {
+// True if the second one is.
+bool sleep_until_readable(int first_fd, int second_fd, Time deadline) {
   pollfd fds[2] = {{first_fd, POLLIN, 0}, {second_fd, POLLIN, 0}};
   timespec timeout{};
   const timespec* wait = nullptr;
@@ -32,7 +33,7 @@ void sleep_until_readable(int first_fd, int second_fd, Time deadline) {
     wait = &timeout;
   }
   // A negative descriptor is ignored; an interrupted sleep is as good as a short one.
-  ::ppoll(fds, 2, wait, nullptr);
+  return ::ppoll(fds, 2, wait, nullptr) > 0 && fds[1].revents != 0;
 }
 
 }  // namespace
@@ -156,9 +157,8 @@ bool Shard::begin_lead(Time deadline) {
   if (leading_.exchange(true, std::memory_order_seq_cst)) return false;
   polling_.store(true, std::memory_order_seq_cst);
   mutex_.lock();
-  const Time now = io::os_now();
-  while (loop_.step(now, StepKind::kLeaving) && loop_.next_deadline() <= now) {
-  }
+  // What has arrived meanwhile ends the sleep at once; here only nothing may stay owed.
+  loop_.step_transmit(io::os_now(), StepKind::kLeaving);
   const Time wake_at = std::min(deadline, loop_.next_deadline());
   leader_sleeps_until_.store(wake_at.ns(), std::memory_order_seq_cst);
   mutex_.unlock();
@@ -167,12 +167,11 @@ bool Shard::begin_lead(Time deadline) {
 }
 
 void Shard::sleep_on_port(const io::Waker& waker, Time deadline) {
-  sleep_until_readable(port_->wait_fd(), waker.fd(), deadline);
+  if (sleep_until_readable(port_->wait_fd(), waker.fd(), deadline)) waker.drain();
 }
 
 void Shard::end_lead() {
   leader_sleeps_until_.store(0, std::memory_order_seq_cst);
-  leader_waker_.drain();
   leading_.store(false, std::memory_order_seq_cst);
   // From here on this thread counts as polling; a parked background thread must watch that.
   if (parked_.load(std::memory_order_seq_cst)) background_waker_.wake();
@@ -196,24 +195,29 @@ void Shard::background() {
 
 void Shard::stand_by() {
   standing_by_.store(true, std::memory_order_seq_cst);
+  bool woken = false;
   const uint64_t seen = polls_.load(std::memory_order_relaxed);
-  if (leading_.load(std::memory_order_seq_cst)) {
+  if (leader_idle_ && leading_.load(std::memory_order_seq_cst)) {
     parked_.store(true, std::memory_order_seq_cst);
     // Asked again: the leader may have left before it could see that we park.
     if (leading_.load(std::memory_order_seq_cst)) {
-      sleep_until_readable(background_waker_.fd(), -1, Time::never());
+      woken = sleep_until_readable(-1, background_waker_.fd(), Time::never());
     }
     parked_.store(false, std::memory_order_seq_cst);
+    leader_idle_ = false;
   } else {
-    sleep_until_readable(background_waker_.fd(), -1,
-                         io::os_now() + Duration::nanoseconds(kLookInNs));
-    if (!leading_.load(std::memory_order_seq_cst) &&
-        polls_.load(std::memory_order_relaxed) == seen) {
+    woken = sleep_until_readable(-1, background_waker_.fd(),
+                                 io::os_now() + Duration::nanoseconds(kLookInNs));
+    const bool unchanged = polls_.load(std::memory_order_relaxed) == seen;
+    const bool leading = leading_.load(std::memory_order_seq_cst);
+    // A leader that slept all the time may sleep for long: looking in on it would be waste.
+    leader_idle_ = leading && unchanged;
+    if (!leading && unchanged) {
       polling_.store(false, std::memory_order_seq_cst);
       idle_polls_.store(0, std::memory_order_relaxed);
     }
   }
-  background_waker_.drain();
+  if (woken) background_waker_.drain();
   standing_by_.store(false, std::memory_order_seq_cst);
 }
 
@@ -224,12 +228,12 @@ void Shard::background_turn() {
     std::lock_guard lock(mutex_);
     bool moved = true;
     for (int turn = 0; turn < kTurnsPerLock && moved; ++turn) {
-      moved = loop_.step(io::os_now(), StepKind::kPolling);
+      moved = loop_.step(io::os_now(), StepKind::kLeaving);
       any |= moved;
       background_steps_.store(background_steps_.load(std::memory_order_relaxed) + 1,
                               std::memory_order_relaxed);
+      if (loop_.drained()) moved = false;
     }
-    if (!moved) loop_.step_transmit(io::os_now(), StepKind::kLeaving);
     deadline = moved ? Time() : loop_.next_deadline();
     // Set under the lock: every later step by others compares its deadline with this.
     background_sleeps_until_.store(deadline.ns(), std::memory_order_seq_cst);
@@ -237,8 +241,7 @@ void Shard::background_turn() {
   if (any) followers_.notify();
   if (deadline > io::os_now() && !loop_.has_work() && !polling_.load(std::memory_order_seq_cst) &&
       !stopping_.load(std::memory_order_seq_cst)) {
-    sleep_until_readable(port_->wait_fd(), background_waker_.fd(), deadline);
-    background_waker_.drain();
+    sleep_on_port(background_waker_, deadline);
     background_wakeups_.store(background_wakeups_.load(std::memory_order_relaxed) + 1,
                               std::memory_order_relaxed);
   }

@@ -106,6 +106,7 @@ class Shard {
   std::atomic<bool> leading_{false};      // an application thread is inside lead()
   std::atomic<bool> standing_by_{false};  // the background thread looks in every millisecond
   std::atomic<bool> parked_{false};       // it sleeps until woken, because a leader sleeps
+  bool leader_idle_ = false;  // background thread's own: the leader slept since the last look
   // Until when the sleeper on the port would sleep; Time() while nobody sleeps there.
   std::atomic<int64_t> background_sleeps_until_{0};
   std::atomic<int64_t> leader_sleeps_until_{0};
@@ -122,6 +123,8 @@ bool Shard::lead(Time deadline, Done&& done) {
   if (!begin_lead(deadline)) return false;
   if (!done()) {
     sleep_on_port(leader_waker_, Time::from_ns(leader_sleeps_until_.load()));
+    // Awake: its own step must not take it for a sleeper.
+    leader_sleeps_until_.store(0, std::memory_order_seq_cst);
     poll();
   }
   end_lead();

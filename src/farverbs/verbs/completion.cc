@@ -49,12 +49,21 @@ size_t CompletionQueue::wait(std::span<WorkCompletion> completions, Duration tim
   detail::DeviceState& device = *state_->device;
   const Time start = io::os_now();
   const Time deadline = start + timeout;
-  const Time spin_until = std::min(deadline, start + device.options.spin);
+  const Duration spin = state_->spin.next(device.options.spin);
+  const Time spin_until = std::min(deadline, start + spin);
+  bool spinning = spin > Duration();
   for (;;) {
-    if (const size_t n = poll(completions); n > 0) return n;
+    // Who does not spin goes to sleep on the port, which ends at once if something is there.
+    const size_t n = spinning ? poll(completions) : state_->queue->poll(completions);
     const Time now = io::os_now();
+    if (n > 0) {
+      if (spinning) state_->spin.succeeded(now - start, device.options.spin);
+      return n;
+    }
     if (now >= deadline || state_->queue->in_error()) return poll(completions);
     if (now < spin_until) continue;
+    if (spinning) state_->spin.failed(spin);
+    spinning = false;
     auto arrived = [&] { return !state_->queue->empty() || state_->queue->in_error(); };
     // With one shard this thread can sleep on the port itself.
     if (device.shards.size() == 1 && device.shards[0]->lead(deadline, arrived)) continue;

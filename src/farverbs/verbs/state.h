@@ -4,6 +4,8 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <atomic>
 #include <deque>
 #include <mutex>
 #include <vector>
@@ -76,6 +78,39 @@ struct DeviceState {
   }
 };
 
+// How long to spin before blocking, learned: spinning saves a wake-up when the answer comes within
+// it, and costs the peer its processor when both run on one. Grows to `most` while it succeeds,
+// halves when it fails, and is tried again now and then. Two threads that wait on one queue may
+// both write it.
+class AdaptiveSpin {
+ public:
+  Duration next(Duration most) {
+    int64_t ns = ns_.load(std::memory_order_relaxed);
+    if (ns < 0) ns = most.ns();
+    if (ns == 0) {
+      // A quarter of it, in every so many waits.
+      constexpr uint32_t kTryEvery = 256;
+      return waits_.fetch_add(1, std::memory_order_relaxed) % kTryEvery == kTryEvery - 1
+                 ? most / 4
+                 : Duration();
+    }
+    return Duration::nanoseconds(std::min(ns, most.ns()));
+  }
+  void succeeded(Duration spun, Duration most) {
+    ns_.store(std::min(std::max(ns_.load(std::memory_order_relaxed), 4 * spun.ns()), most.ns()),
+              std::memory_order_relaxed);
+  }
+  void failed(Duration spun) {
+    constexpr int64_t kLeast = 2'000;
+    const int64_t half = spun.ns() / 2;
+    ns_.store(half < kLeast ? 0 : half, std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<int64_t> ns_{-1};  // -1: not known yet
+  std::atomic<uint32_t> waits_{0};
+};
+
 struct PdState {
   std::shared_ptr<DeviceState> device;
   model::PdId id = 0;
@@ -116,6 +151,7 @@ struct CqState {
   std::shared_ptr<DeviceState> device;
   std::shared_ptr<ChannelState> channel;
   std::unique_ptr<model::CompletionQueue> queue;
+  AdaptiveSpin spin;
   ~CqState();
 };
 
