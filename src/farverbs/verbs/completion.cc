@@ -50,17 +50,24 @@ size_t CompletionQueue::wait(std::span<WorkCompletion> completions, Duration tim
   const Time start = io::os_now();
   const Time deadline = start + timeout;
   const Duration spin = state_->spin.next(device.options.spin);
-  const Time spin_until = std::min(deadline, start + spin);
+  Time spin_until = std::min(deadline, start + spin);
   bool spinning = spin > Duration();
   for (;;) {
     // Who does not spin goes to sleep on the port, which ends at once if something is there.
-    const size_t n = spinning ? poll(completions) : state_->queue->poll(completions);
+    size_t n = state_->queue->poll(completions);
+    bool moved = false;
+    if (n == 0 && spinning) {
+      moved = device.poll_shards();
+      n = state_->queue->poll(completions);
+    }
     const Time now = io::os_now();
     if (n > 0) {
       if (spinning) state_->spin.succeeded(now - start, device.options.spin);
       return n;
     }
     if (now >= deadline || state_->queue->in_error()) return poll(completions);
+    // As long as packets move, the loop is worth driving whoever the completions will be for.
+    if (moved) spin_until = std::min(deadline, now + spin);
     if (now < spin_until) continue;
     if (spinning) state_->spin.failed(spin);
     spinning = false;
