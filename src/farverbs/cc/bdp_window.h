@@ -27,7 +27,7 @@ namespace farverbs::cc {
 struct BdpWindowConfig {
   uint64_t packet_bytes = 1100;                // a full packet
   uint64_t initial_window_bytes = 32 * 1024;   // before anything is known; less than a home queue
-  uint64_t local_floor_bytes = 768 * 1024;     // least window of a local path without losses
+  uint64_t local_floor_bytes = 256 * 1024;     // least window of a local path without losses
   uint64_t local_ceiling_bytes = 1024 * 1024;  // most there, unless rate x RTT proves more
   uint64_t max_window_bytes = 512u << 20;
 };

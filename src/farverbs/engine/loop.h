@@ -152,8 +152,8 @@ class Loop {
   std::vector<std::byte> burst_storage_;
   wire::TxBurst burst_;
   Path* burst_path_ = nullptr;
-  uint8_t burst_slot_ = 0;     // of the QPNs in it: the peer's kernel steers a burst as a whole
-  uint32_t bursts_left_ = 0;   // of this step's budget
+  uint8_t burst_slot_ = 0;    // of the QPNs in it: the peer's kernel steers a burst as a whole
+  uint32_t bursts_left_ = 0;  // of this step's budget
   bool drained_ = false;
   bool port_blocked_ = false;  // burst_ waits for room in the port
   Time port_retry_ = Time::never();

@@ -113,7 +113,7 @@ struct Path {
   Path(const io::TxFlow& to, wire::IcrcFlow icrc_of_flow,
        std::unique_ptr<cc::Controller> requests_cc, std::unique_ptr<cc::Controller> reads_cc)
       : flow(to),
-        icrc(std::move(icrc_of_flow)),
+        icrc(icrc_of_flow),
         requests(std::move(requests_cc)),
         reads(std::move(reads_cc)) {}
 

@@ -125,7 +125,7 @@ std::optional<void*> CompletionChannel::get_event(Duration timeout) {
     timespec wait{};
     const int64_t ns = std::min((deadline - now).ns(), int64_t{10'000'000});
     wait.tv_nsec = ns;
-    ::ppoll(&fd, 1, deadline.is_never() ? &wait : &wait, nullptr);
+    ::ppoll(&fd, 1, &wait, nullptr);
   }
 }
 

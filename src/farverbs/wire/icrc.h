@@ -58,11 +58,11 @@ struct IcrcCheck {
   explicit operator bool() const { return ok; }
 };
 
-// Which identifications a flow's packets have, learned from the flow itself. A sender of ours numbers
-// its packets 0 to 127 (the index in a GSO call). Once a run of packets kept to that, another number
-// means a damaged packet whose ICRC some identification happens to explain, which one in 65,536 has;
-// so the check regains 9 of the 16 bits that solving for the number costs. A sender that starts to
-// count differently is let through after a few packets in a row.
+// Which identifications a flow's packets have, learned from the flow itself. A sender of ours
+// numbers its packets 0 to 127 (the index in a GSO call). Once a run of packets kept to that,
+// another number means a damaged packet whose ICRC some identification happens to explain, which
+// one in 65,536 has; so the check regains 9 of the 16 bits that solving for the number costs. A
+// sender that starts to count differently is let through after a few packets in a row.
 class IdentificationGuard {
  public:
   static constexpr uint16_t kOurs = 128;  // numbers below are a sender's of ours
