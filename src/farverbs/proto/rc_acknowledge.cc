@@ -144,7 +144,8 @@ void RcRequester::advance(Time now, const SendWqe& oldest, PacketNumber end) {
   }
   unacked_ = end;
   cursor_ = std::max(cursor_, unacked_);
-  retries_ = rnr_retries_ = 0;
+  retries_ = rnr_retries_ = repairs_ = 0;
+  repair_deadline_ = Time::never();
   // An old acknowledgement may pass what an RNR NAK took back; then there is nothing to wait for.
   rnr_deadline_ = Time::never();
   retry_deadline_ = in_flight() ? now + retry_timeout() : Time::never();
@@ -300,6 +301,18 @@ void RcRequester::rewind(Time now) {
   rewound_time_ = now;
 }
 
+// A responder tells of a gap once (IBTA vol. 1 C9-110): when what was sent again gets lost too,
+// nobody says so, and the local ACK timeout is for peers that are dead. Having measured the round
+// trip, the requester knows better when an answer is overdue. Backs off, for the path may have got
+// longer.
+void RcRequester::arm_repair(Time now) {
+  constexpr uint8_t kMostRepairs = 6;
+  constexpr Duration kLeast = Duration::milliseconds(1);
+  const Duration patience = round_trips_.patience();
+  if (!repair_deadline_.is_never() || patience == Duration{} || repairs_ >= kMostRepairs) return;
+  repair_deadline_ = now + std::max(patience * 2, kLeast) * (int64_t{1} << repairs_);
+}
+
 void RcRequester::take_back() {
   for (uint64_t i = qp_.send_queue.head(); i < qp_.send_queue.tail() && in_flight(); ++i) {
     const SendWqe& wqe = qp_.send_queue.at(i);
@@ -318,7 +331,7 @@ void RcRequester::take_back() {
   send_index_ = qp_.send_queue.head();
   since_request_ = 0;
   outstanding_sent_ = 0;
-  retry_deadline_ = Time::never();
+  retry_deadline_ = repair_deadline_ = Time::never();
 }
 
 void RcRequester::stop() {
@@ -330,6 +343,17 @@ void RcRequester::stop() {
 void RcRequester::on_timer(Time now) {
   if (failed_) return;
   if (now >= rnr_deadline_) rnr_deadline_ = Time::never();
+  if (now >= repair_deadline_) {
+    repair_deadline_ = Time::never();
+    if (in_flight() && now < retry_deadline_) {
+      // The peer's own patience goes on: it is what tells a dead one.
+      const Time patience = retry_deadline_;
+      ++repairs_;
+      rewind(now);
+      retry_deadline_ = patience;
+      return;
+    }
+  }
   if (now < retry_deadline_) return;
   retry_deadline_ = Time::never();
   if (!in_flight()) return;

@@ -33,7 +33,7 @@ void RcRequester::reset() {
   has_credit_limit_ = ack_next_ = failed_ = rewound_ = false;
   error_index_ = kNone;
   retries_ = rnr_retries_ = 0;
-  retry_deadline_ = rnr_deadline_ = Time::never();
+  retry_deadline_ = rnr_deadline_ = repair_deadline_ = Time::never();
   outstanding_.reset();
   outstanding_head_ = outstanding_count_ = outstanding_size_ = outstanding_sent_ = 0;
   source_index_ = target_index_ = kNone;
@@ -325,6 +325,7 @@ void RcRequester::sent(Turn& turn, uint64_t packets, size_t bytes) {
   turn.charge_request(bytes);
   ++qp_.counters.sent_packets;
   if (retry_deadline_.is_never()) retry_deadline_ = turn.now() + retry_timeout();
+  if (rewound_ && rewound_at_ == unacked_) arm_repair(turn.now());
 }
 
 }  // namespace farverbs::proto

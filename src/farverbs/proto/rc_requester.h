@@ -33,7 +33,7 @@ class RcRequester {
   // ACK, READ response, atomic response.
   void on_response(Time now, const wire::PacketView& packet, const PacketContext& context);
   void on_timer(Time now);
-  Time next_timer() const { return std::min(retry_deadline_, rnr_deadline_); }
+  Time next_timer() const { return std::min({retry_deadline_, rnr_deadline_, repair_deadline_}); }
   // Writes what may be written. kIdle if nothing is left that may.
   TransmitStatus transmit(Turn& turn);
   bool ready() const;
@@ -97,6 +97,7 @@ class RcRequester {
   void take_credits(const wire::Aeth& aeth);
   void on_loss(Time now);
   void rewind(Time now);
+  void arm_repair(Time now);
   void take_back();
   void fail_head(model::CompletionStatus status);
   void fail_at_send_position(model::CompletionStatus status);
@@ -127,9 +128,11 @@ class RcRequester {
   model::CompletionStatus local_error_ = model::CompletionStatus::kSuccess;
   uint8_t retries_ = 0;
   uint8_t rnr_retries_ = 0;
+  uint8_t repairs_ = 0;  // of the packet at unacked_, without an answer
   PacketNumber rewound_at_ = 0;
   Time rewound_time_;
   Time retry_deadline_ = Time::never();
+  Time repair_deadline_ = Time::never();  // what was sent again should have been answered by then
   Time rnr_deadline_ = Time::never();
 
   std::unique_ptr<Outstanding[]> outstanding_;

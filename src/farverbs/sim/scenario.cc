@@ -284,6 +284,7 @@ BulkReport run_bulk(const BulkSpec& spec) {
   report.share_of_capacity = static_cast<double>(completed - before) * 8 /
                              (static_cast<double>(spec.rate.bps()) * payload_share *
                               (report.elapsed - spec.measure_after).to_seconds());
+  report.timeouts = qp_a.pair.qp().counters.timeouts;
   report.retransmitted_packets = qp_a.pair.qp().counters.retransmitted_packets;
   a.loop().destroy_qp(world.network.now(), &qp_a);
   b.loop().destroy_qp(world.network.now(), &qp_b);

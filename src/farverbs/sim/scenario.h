@@ -30,6 +30,7 @@ struct BulkReport {
   double share_of_capacity = 0;
   Duration elapsed;
   uint64_t retransmitted_packets = 0;
+  uint64_t timeouts = 0;
 };
 struct BulkSpec {
   BitRate rate;

@@ -42,6 +42,19 @@ TEST(Bulk, ReadsFillAHomeLine) {
   EXPECT_GT(report.share_of_capacity, 0.9);
 }
 
+TEST(Bulk, ALostRetransmissionIsNotWaitedOutByTheTimeout) {
+  BulkSpec spec;
+  spec.rate = BitRate::bits_per_second(100'000'000);
+  spec.round_trip = Duration::milliseconds(40);
+  spec.loss = 0.02;
+  spec.total_bytes = 2 << 20;
+  spec.message_bytes = 64 << 10;
+  spec.depth = 16;
+  const BulkReport report = run_bulk(spec);
+  ASSERT_TRUE(report.completed);
+  EXPECT_LE(report.timeouts, 1u);  // of a second each
+}
+
 TEST(Bulk, TenGigabitsOverThreeHundredMilliseconds) {
   BulkSpec spec;
   spec.rate = BitRate::bits_per_second(10'000'000'000);
