@@ -29,8 +29,9 @@ namespace farverbs::engine {
 struct LoopConfig {
   proto::TransportConfig transport;
   model::QpLimits limits;
-  // Packets a QP of weight 1 may send before the next one's turn.
-  uint32_t quantum_packets = 62;
+  // Packets a QP of weight 1 may send before the next one's turn: as many small ones as a burst may
+  // have, two bursts of large ones.
+  uint32_t quantum_packets = 128;
   // Received bursts handled before it is the senders' turn again.
   uint32_t receive_bursts_per_step = 16;
   // Bursts sent in one step before what has arrived is looked at again.
