@@ -54,7 +54,6 @@ Result<std::unique_ptr<Shard>> Shard::create(std::unique_ptr<io::Port> port,
   std::unique_ptr<Shard> shard(new Shard(std::move(port), memory, entropy, config, slot, followers,
                                          std::move(background_waker), std::move(leader_waker)));
   if (background) {
-    shard->has_background_ = true;
     // The application's signals are not for this thread.
     sigset_t all;
     sigset_t before;

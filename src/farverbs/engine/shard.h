@@ -114,7 +114,6 @@ class Shard {
   std::atomic<uint64_t> background_steps_{0};
   std::atomic<uint64_t> background_wakeups_{0};
   std::atomic<bool> stopping_{false};
-  bool has_background_ = false;
   std::thread thread_;
 };
 

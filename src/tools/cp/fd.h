@@ -1,35 +1,10 @@
-// Fd: a file descriptor that closes itself.
+// Fd: a file descriptor that closes itself; the one that the sockets use.
 #pragma once
 
-#include <unistd.h>
-
-#include <utility>
+#include "farverbs/io/file_descriptor.h"
 
 namespace farverbs::tools::copy {
 
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept {
-    if (this != &other) {
-      reset();
-      fd_ = std::exchange(other.fd_, -1);
-    }
-    return *this;
-  }
-  ~Fd() { reset(); }
-
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-  void reset() {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
-  }
-
- private:
-  int fd_ = -1;
-};
+using Fd = io::FileDescriptor;
 
 }  // namespace farverbs::tools::copy
