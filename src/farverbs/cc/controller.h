@@ -19,6 +19,15 @@ struct Sample {
   BitRate delivery_rate;                 // zero if unknown
   bool application_limited = false;      // the rate was limited by what there was to send
   uint64_t congestion_marked_bytes = 0;  // ECN CE
+  // Told lost before, and arrived after all: the loss was none.
+  uint64_t spurious_bytes = 0;
+  // Everything that ever arrived on this path, this sample included, and what that count was when
+  // the newest acknowledged packet left: a round trip has ended when the latter reaches what the
+  // former was at the round's start.
+  uint64_t delivered_bytes = 0;
+  uint64_t prior_delivered_bytes = 0;
+  // In flight when that packet had left, itself included.
+  uint64_t prior_inflight_bytes = 0;
 };
 
 struct Allowance {
