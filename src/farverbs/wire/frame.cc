@@ -133,6 +133,20 @@ void copy_extension(Extension e, std::byte* to, const std::byte* from) {
       return copy_header<Deth>(to, from);
     case Extension::xrceth:
       return copy_header<XrcEth>(to, from);
+    case Extension::far_base:
+      return copy_header<FarBase>(to, from);
+    case Extension::far_place:
+      return copy_header<FarPlace>(to, from);
+    case Extension::far_sequence:
+      return copy_header<FarSequence>(to, from);
+    case Extension::far_offset:
+      return copy_header<FarOffset>(to, from);
+    case Extension::far_ack:
+      return copy_header<FarAck>(to, from);
+    case Extension::far_token:
+      return copy_header<FarToken>(to, from);
+    case Extension::far_repair:
+      return copy_header<FarRepair>(to, from);
     case Extension::reth:
       return copy_header<Reth>(to, from);
     case Extension::atomic_eth:
@@ -171,6 +185,10 @@ uint8_t Frame::traffic_class() const {
 }
 
 IcrcFlow Frame::icrc_flow() const {
+  if (!packet.empty() &&
+      opcode_info(std::to_integer<uint8_t>(packet[0])).has(Extension::far_base)) {
+    return IcrcFlow::far();
+  }
   if (kind == FrameKind::roce_v1) return IcrcFlow::roce_v1(ipv6->source, ipv6->destination);
   if (ipv4) return IcrcFlow::roce_v2(source(), destination(), ipv4->dont_fragment);
   if (ipv6 && udp) {

@@ -154,6 +154,12 @@ IcrcFlow IcrcFlow::roce_v1(const Gid& source, const Gid& destination) {
   return IcrcFlow(Kind::grh, bytes);
 }
 
+IcrcFlow IcrcFlow::far() {
+  std::array<std::byte, kLrhSize> bytes;
+  bytes.fill(std::byte{0xff});
+  return IcrcFlow(Kind::bare, bytes);
+}
+
 uint32_t IcrcFlow::seed(size_t packet_size, uint16_t ip_id) const {
   const auto plus = [&](size_t n) { return static_cast<uint16_t>(packet_size + n); };
   switch (kind_) {
@@ -162,6 +168,8 @@ uint32_t IcrcFlow::seed(size_t packet_size, uint16_t ip_id) const {
              kUdpLength(plus(UdpHeader::kSize)) ^ kIpv4Id(ip_id);
     case Kind::ipv6:
       return base_ ^ kIpv6Length(plus(UdpHeader::kSize)) ^ kUdpLength(plus(UdpHeader::kSize));
+    case Kind::bare:
+      return base_;
     case Kind::grh:
       break;
   }

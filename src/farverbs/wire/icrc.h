@@ -34,6 +34,9 @@ class IcrcFlow {
   // send RoCE set it. No IPv4 options and no IPv6 extension headers.
   static IcrcFlow roce_v2(const Endpoint& source, const Endpoint& destination,
                           bool dont_fragment = true);
+  // The far transport's packets, which may pass address translators: the 8 bytes of ones, and no IP
+  // or UDP header. One value for all flows.
+  static IcrcFlow far();
   // RoCEv1: the GRH's GIDs.
   static IcrcFlow roce_v1(const Gid& source, const Gid& destination);
 
@@ -45,7 +48,7 @@ class IcrcFlow {
   uint32_t seed(size_t packet_size, uint16_t ip_id) const;
 
  private:
-  enum class Kind : uint8_t { ipv4, ipv6, grh };
+  enum class Kind : uint8_t { ipv4, ipv6, grh, bare };
   IcrcFlow(Kind kind, std::span<const std::byte> constant_part);
 
   uint32_t base_ = 0;  // seed with all variable fields 0

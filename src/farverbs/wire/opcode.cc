@@ -44,12 +44,25 @@ std::string describe(size_t opcode) {
     case OpKind::resync:
       kind = "RESYNC", positioned = false;
       break;
+    case OpKind::probe:
+      kind = "PROBE";
+      break;
+    case OpKind::path_challenge:
+      kind = "PATH_CHALLENGE";
+      break;
+    case OpKind::path_response:
+      kind = "PATH_RESPONSE";
+      break;
+    case OpKind::repair:
+      kind = "REPAIR";
+      break;
     case OpKind::manufacturer:
       return service + " " + number;
     case OpKind::notification:
     case OpKind::unknown:
       return service;
   }
+  if (info.has(Extension::far_base)) service = "FAR", positioned = false;
   if (positioned) {
     constexpr const char* kPositions[] = {"_MIDDLE", "_FIRST", "_LAST", "_ONLY"};
     kind += kPositions[static_cast<size_t>(info.position)];

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "farverbs/wire/far_headers.h"
 #include "farverbs/wire/headers.h"
 
 namespace farverbs::wire {
@@ -53,7 +54,24 @@ enum class Opcode : uint8_t {
   ud_send_only_imm = 0x65,
   cnp = 0x81,
   // RD (0x40 + the RC number) and XRC (0xa0 + the RC number) are in the table, without names here.
-  manufacturer_first = 0xc0,  // 0xc0 to 0xff: left to manufacturers; the far transport's
+  // 0xc0 to 0xff are left to manufacturers; these are the far transport's (docs/far-transport.md).
+  far_write = 0xc0,
+  far_write_imm = 0xc1,
+  far_send = 0xc2,
+  far_send_imm = 0xc3,
+  far_send_invalidate = 0xc4,
+  far_read_request = 0xc5,
+  far_read_response = 0xc6,
+  far_compare_swap = 0xc7,
+  far_fetch_add = 0xc8,
+  far_atomic_response = 0xc9,
+  far_ack = 0xca,
+  far_probe = 0xcb,
+  far_path_challenge = 0xcc,
+  far_path_response = 0xcd,
+  far_repair = 0xce,
+  manufacturer_first = 0xc0,
+  manufacturer_last = 0xff,
 };
 
 // The top 3 bits of an opcode for the services that IBTA defines.
@@ -81,6 +99,11 @@ enum class OpKind : uint8_t {
   resync,        // RD only
   notification,  // CNP
   manufacturer,
+  // Of the far transport alone.
+  probe,
+  path_challenge,
+  path_response,
+  repair,
 };
 
 // True for what the requester's side of a QP receives.
@@ -98,6 +121,13 @@ enum class Extension : uint8_t {
   rdeth,
   deth,
   xrceth,
+  far_base,
+  far_place,
+  far_sequence,
+  far_offset,
+  far_ack,
+  far_token,
+  far_repair,
   reth,
   atomic_eth,
   aeth,
@@ -106,17 +136,19 @@ enum class Extension : uint8_t {
   ieth,
   cnp,
 };
-inline constexpr size_t kExtensionCount = 10;
+inline constexpr size_t kExtensionCount = 17;
 inline constexpr std::array<uint8_t, kExtensionCount> kExtensionSize = {
-    Rdeth::kSize, Deth::kSize,         XrcEth::kSize, Reth::kSize, AtomicEth::kSize,
-    Aeth::kSize,  AtomicAckEth::kSize, ImmDt::kSize,  Ieth::kSize, CnpPayload::kSize};
+    Rdeth::kSize,       Deth::kSize,      XrcEth::kSize, FarBase::kSize,      FarPlace::kSize,
+    FarSequence::kSize, FarOffset::kSize, FarAck::kSize, FarToken::kSize,     FarRepair::kSize,
+    Reth::kSize,        AtomicEth::kSize, Aeth::kSize,   AtomicAckEth::kSize, ImmDt::kSize,
+    Ieth::kSize,        CnpPayload::kSize};
 
 struct OpcodeInfo {
   Service service = Service::none;
   OpKind kind = OpKind::unknown;
   Position position = Position::only;
   uint8_t header_length = Bth::kSize;  // BTH and extended headers, bytes
-  uint16_t extensions = 0;             // bit per Extension
+  uint32_t extensions = 0;             // bit per Extension
   uint16_t max_payload = 0;            // bytes: 0 where a payload is an error, else 65535
   uint8_t length_mask = 3;             // bits of (BTH .. ICRC) length that must be 0
   std::array<uint8_t, kExtensionCount> offset{};  // from the BTH's first byte; 0 if absent
@@ -139,23 +171,23 @@ struct OpcodeShape {
   OpKind kind;
   Position position;
   bool payload;
-  uint16_t extensions;
+  uint32_t extensions;
 };
 
-constexpr uint16_t bits(std::initializer_list<Extension> list) {
-  uint16_t b = 0;
-  for (Extension e : list) b |= static_cast<uint16_t>(1u << static_cast<unsigned>(e));
+constexpr uint32_t bits(std::initializer_list<Extension> list) {
+  uint32_t b = 0;
+  for (Extension e : list) b |= 1u << static_cast<unsigned>(e);
   return b;
 }
 
 // Gives every extended header its place: they stand in the order of Extension.
-constexpr OpcodeInfo make_info(Service service, const OpcodeShape& shape, uint16_t extensions) {
+constexpr OpcodeInfo make_info(Service service, const OpcodeShape& shape, uint32_t extensions) {
   OpcodeInfo info;
   info.service = service;
   info.kind = shape.kind;
   info.position = shape.position;
   info.max_payload = shape.payload ? 65535 : 0;
-  info.length_mask = service == Service::manufacturer ? 0 : 3;
+  info.length_mask = shape.kind == OpKind::manufacturer ? 0 : 3;
   info.extensions = extensions;
   for (size_t e = 0; e < kExtensionCount; ++e) {
     if (!info.has(static_cast<Extension>(e))) continue;
@@ -198,6 +230,33 @@ inline constexpr std::array<OpcodeShape, 24> kShapes = [] {
   }};
 }();
 
+// The far transport's packets, by whole opcode; all begin with a FarBase.
+inline constexpr std::array<OpcodeShape, 15> kFarShapes = [] {
+  using enum OpKind;
+  using enum Opcode;
+  using E = Extension;
+  constexpr auto far = [](Opcode opcode, OpKind kind, bool payload, uint32_t extensions) {
+    return OpcodeShape{static_cast<uint8_t>(opcode), kind, Position::middle, payload, extensions};
+  };
+  return std::array<OpcodeShape, 15>{{
+      far(far_write, write, true, bits({E::far_place})),
+      far(far_write_imm, write, true, bits({E::far_place, E::far_sequence, E::imm})),
+      far(far_send, send, true, bits({E::far_sequence, E::far_offset})),
+      far(far_send_imm, send, true, bits({E::far_sequence, E::far_offset, E::imm})),
+      far(far_send_invalidate, send, true, bits({E::far_sequence, E::far_offset, E::ieth})),
+      far(far_read_request, read_request, false, bits({E::reth})),
+      far(far_read_response, read_response, true, bits({E::far_offset})),
+      far(far_compare_swap, compare_swap, false, bits({E::atomic_eth})),
+      far(far_fetch_add, fetch_add, false, bits({E::atomic_eth})),
+      far(far_atomic_response, atomic_ack, false, bits({E::atomic_ack_eth})),
+      far(Opcode::far_ack, ack, true, bits({E::far_ack})),
+      far(far_probe, probe, true, 0),
+      far(far_path_challenge, path_challenge, false, bits({E::far_token})),
+      far(far_path_response, path_response, false, bits({E::far_token})),
+      far(Opcode::far_repair, repair, true, bits({E::far_repair})),
+  }};
+}();
+
 constexpr bool service_has(Service service, const OpcodeShape& shape) {
   switch (service) {
     case Service::rc:
@@ -219,7 +278,7 @@ constexpr std::array<OpcodeInfo, 256> make_opcode_table() {
   for (Service service : {Service::rc, Service::uc, Service::rd, Service::ud, Service::xrc}) {
     for (const OpcodeShape& shape : kShapes) {
       if (!service_has(service, shape)) continue;
-      uint16_t extensions = shape.extensions;
+      uint32_t extensions = shape.extensions;
       const bool response = is_response(shape.kind);
       if (service == Service::ud) extensions |= bits({Extension::deth});
       if (service == Service::rd) {
@@ -236,6 +295,10 @@ constexpr std::array<OpcodeInfo, 256> make_opcode_table() {
   const OpcodeShape manufacturer{0, OpKind::manufacturer, Position::only, true, 0};
   for (size_t op = static_cast<size_t>(Opcode::manufacturer_first); op < table.size(); ++op) {
     table[op] = make_info(Service::manufacturer, manufacturer, 0);
+  }
+  for (const OpcodeShape& shape : kFarShapes) {
+    table[shape.number] =
+        make_info(Service::manufacturer, shape, shape.extensions | bits({Extension::far_base}));
   }
   return table;
 }

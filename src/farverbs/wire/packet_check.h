@@ -24,6 +24,13 @@ inline void touch_everything(const PacketView& p) {
   if (p.has(Extension::rdeth)) add(p.rdeth());
   if (p.has(Extension::deth)) add(p.deth());
   if (p.has(Extension::xrceth)) add(p.xrceth());
+  if (p.has(Extension::far_base)) add(p.far_base());
+  if (p.has(Extension::far_place)) add(p.far_place());
+  if (p.has(Extension::far_sequence)) add(p.far_sequence());
+  if (p.has(Extension::far_offset)) add(p.far_offset());
+  if (p.has(Extension::far_ack)) add(p.far_ack());
+  if (p.has(Extension::far_token)) add(p.far_token());
+  if (p.has(Extension::far_repair)) add(p.far_repair());
   if (p.has(Extension::reth)) add(p.reth());
   if (p.has(Extension::atomic_eth)) add(p.atomic_eth());
   if (p.has(Extension::aeth)) add(p.aeth());

@@ -72,6 +72,13 @@ class PacketView {
   Ieth ieth() const { return get<Ieth>(Extension::ieth); }
   Rdeth rdeth() const { return get<Rdeth>(Extension::rdeth); }
   XrcEth xrceth() const { return get<XrcEth>(Extension::xrceth); }
+  FarBase far_base() const { return get<FarBase>(Extension::far_base); }
+  FarPlace far_place() const { return get<FarPlace>(Extension::far_place); }
+  FarSequence far_sequence() const { return get<FarSequence>(Extension::far_sequence); }
+  FarOffset far_offset() const { return get<FarOffset>(Extension::far_offset); }
+  FarAck far_ack() const { return get<FarAck>(Extension::far_ack); }
+  FarToken far_token() const { return get<FarToken>(Extension::far_token); }
+  FarRepair far_repair() const { return get<FarRepair>(Extension::far_repair); }
   CnpPayload cnp() const { return get<CnpPayload>(Extension::cnp); }
 
   // Without pad and ICRC.

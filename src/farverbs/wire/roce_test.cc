@@ -57,7 +57,12 @@ TEST(Opcode, HeaderLengths) {
   EXPECT_EQ(opcode_info(Opcode::cnp).header_length, 28);
   EXPECT_EQ(opcode_info(0xac).header_length, 12 + 4 + 16);      // XRC READ_REQUEST
   EXPECT_EQ(opcode_info(0x54).header_length, 12 + 4 + 8 + 28);  // RD FETCH_ADD
-  EXPECT_EQ(opcode_info(0xc0).service, Service::manufacturer);
+  EXPECT_EQ(opcode_info(Opcode::far_write).header_length, 12 + 8 + 16);
+  EXPECT_EQ(opcode_info(Opcode::far_send_imm).header_length, 12 + 8 + 8 + 4);
+  EXPECT_EQ(opcode_info(Opcode::far_ack).header_length, 12 + 8 + 24);
+  // At least 93 % of a full Ethernet packet of 1,538 bytes is payload.
+  EXPECT_EQ(packet_size(Opcode::far_write, 1432), 1472u);
+  EXPECT_EQ(opcode_info(0xff).service, Service::manufacturer);
   EXPECT_FALSE(opcode_info(0x15).known());
   EXPECT_FALSE(opcode_info(0x2c).known());  // UC has no READ
   EXPECT_FALSE(opcode_info(0x60).known());  // UD has no SEND_FIRST
@@ -77,7 +82,9 @@ TEST(Opcode, PositionsAndKinds) {
   EXPECT_STREQ(opcode_name(0x17), "RC SEND_ONLY_INVALIDATE");
   EXPECT_STREQ(opcode_name(0x64), "UD SEND_ONLY");
   EXPECT_STREQ(opcode_name(0x81), "CNP");
-  EXPECT_STREQ(opcode_name(0xc3), "MANUFACTURER 0xc3");
+  EXPECT_STREQ(opcode_name(0xc4), "FAR SEND_INVALIDATE");
+  EXPECT_STREQ(opcode_name(0xca), "FAR ACK");
+  EXPECT_STREQ(opcode_name(0xfe), "MANUFACTURER 0xfe");
   EXPECT_STREQ(opcode_name(0x15), "UNKNOWN 0x15");
 }
 
@@ -127,7 +134,7 @@ TEST(Parse, NamesWhatIsWrong) {
 
 TEST(Parse, AcceptsAnyLengthOfManufacturerPackets) {
   std::vector<std::byte> packet(17, std::byte{0});
-  packet[0] = std::byte{0xc0};
+  packet[0] = std::byte{0xfe};
   const ParseResult r = parse(packet);
   ASSERT_TRUE(r);
   EXPECT_EQ(r->payload().size(), 1u);

@@ -64,7 +64,47 @@ void append_bth(std::string& line, const wire::Bth& bth) {
   if (bth.reserved6 != 0) line += fmt::format(" reserved6=0x{:02x}", bth.reserved6);
 }
 
+const char* far_status_text(uint8_t status) {
+  switch (static_cast<wire::FarStatus>(status)) {
+    case wire::FarStatus::ok:
+      return "ok";
+    case wire::FarStatus::not_ready:
+      return "not-ready";
+    case wire::FarStatus::refused:
+      return "refused";
+  }
+  return "unknown";
+}
+
+void append_far(std::string& line, const wire::PacketView& p) {
+  const wire::FarBase base = p.far_base();
+  line += fmt::format(" high=0x{:04x} message={}", base.number_high, base.message);
+  if (base.last) line += " last";
+  if (base.repairable) line += " repairable";
+  if (p.has(Extension::far_place)) {
+    const wire::FarPlace place = p.far_place();
+    line += fmt::format(" va=0x{:x} rkey=0x{:08x} offset={}", place.address, place.rkey.value(),
+                        place.offset);
+  }
+  if (p.has(Extension::far_sequence)) line += fmt::format(" receive={}", p.far_sequence().receive);
+  if (p.has(Extension::far_offset)) line += fmt::format(" offset={}", p.far_offset().offset);
+  if (p.has(Extension::far_token)) line += fmt::format(" token=0x{:016x}", p.far_token().token);
+  if (p.has(Extension::far_repair)) {
+    const wire::FarRepair repair = p.far_repair();
+    line += fmt::format(" block=0x{:08x}+{} symbol={}/{}", repair.first_low, repair.count,
+                        repair.index, repair.repairs);
+  }
+  if (p.has(Extension::far_ack)) {
+    const wire::FarAck ack = p.far_ack();
+    line += fmt::format(" {} delay={}us time={}us marks={} ranges={}+{}",
+                        far_status_text(ack.status), ack.delay_us, ack.receive_time_us,
+                        ack.congestion_marks, ack.first_range, ack.range_count);
+    if (ack.has_receive_limit) line += fmt::format(" limit={}", ack.receive_limit);
+  }
+}
+
 void append_extensions(std::string& line, const wire::PacketView& p) {
+  if (p.has(Extension::far_base)) append_far(line, p);
   if (p.has(Extension::rdeth)) line += fmt::format(" eec=0x{:06x}", p.rdeth().ee_context);
   if (p.has(Extension::deth)) {
     const wire::Deth deth = p.deth();
@@ -134,7 +174,28 @@ ordered_json aeth_json(const wire::Aeth& aeth) {
   return j;
 }
 
+void add_far(ordered_json& j, const wire::PacketView& p) {
+  const wire::FarBase base = p.far_base();
+  j["packet_number"] = uint64_t{base.number_high} << 24 | p.bth.psn.value();
+  j["message"] = base.message;
+  j["last"] = base.last;
+  if (p.has(Extension::far_place)) {
+    const wire::FarPlace place = p.far_place();
+    j["place"] = {{"va", place.address}, {"rkey", place.rkey.value()}, {"offset", place.offset}};
+  }
+  if (p.has(Extension::far_sequence)) j["receive"] = p.far_sequence().receive;
+  if (p.has(Extension::far_offset)) j["offset"] = p.far_offset().offset;
+  if (p.has(Extension::far_ack)) {
+    const wire::FarAck ack = p.far_ack();
+    j["ack"] = {{"status", far_status_text(ack.status)},  {"delay_us", ack.delay_us},
+                {"receive_time_us", ack.receive_time_us}, {"marks", ack.congestion_marks},
+                {"first_range", ack.first_range},         {"ranges", ack.range_count}};
+    if (ack.has_receive_limit) j["ack"]["receive_limit"] = ack.receive_limit;
+  }
+}
+
 void add_extensions(ordered_json& j, const wire::PacketView& p) {
+  if (p.has(Extension::far_base)) add_far(j, p);
   if (p.has(Extension::rdeth)) j["ee_context"] = p.rdeth().ee_context;
   if (p.has(Extension::deth)) {
     j["qkey"] = p.deth().qkey;
