@@ -35,7 +35,27 @@ void leave_terminal() {
 struct Background {
   NetPath path;
   SharedStats* stats = nullptr;
+  SharedConfig* control = nullptr;
 };
+
+// A file of the lab's as shared memory, sized by whoever makes it and never unmapped.
+template <typename Shared>
+Result<Shared*> map_file(const std::string& path, int flags) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | flags, 0600);
+  if (fd < 0) return Error::from_errno("cannot open " + path);
+  struct stat status {};
+  void* memory = MAP_FAILED;
+  if (((flags & O_CREAT) == 0 || ::ftruncate(fd, sizeof(Shared)) == 0) &&
+      ::fstat(fd, &status) == 0 && status.st_size == sizeof(Shared)) {
+    memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  }
+  ::close(fd);
+  if (memory == MAP_FAILED) {
+    return invalid(path +
+                   " is not of this version of farverbs: end the lab with the one that made it");
+  }
+  return static_cast<Shared*>(memory);
+}
 
 Result<Background> prepare(const std::string& folder, const std::string& name, int state_fd,
                            const EmulatorConfig& config, const NetOptions& net) {
@@ -45,6 +65,9 @@ Result<Background> prepare(const std::string& folder, const std::string& name, i
   if (stats_fd < 0) return Error::from_errno("cannot open " + path);
   FV_ASSIGN(background.stats, map_stats(stats_fd));
   ::close(stats_fd);
+  FV_ASSIGN(background.control,
+            map_file<SharedConfig>(control_file(folder, name), O_CREAT | O_TRUNC));
+  background.control->write(config);
   FV_ASSIGN(background.path, make_path(net));
   // Entering a user namespace may hide this process from its owner, who has to open its files.
   ::prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
@@ -69,7 +92,7 @@ Result<Background> prepare(const std::string& folder, const std::string& name, i
   }
   leave_terminal();
   report(pipe, 0, "");
-  ::_exit(emulate(config, background->path, background->stats, 0));
+  ::_exit(emulate(config, background->path, background->stats, 0, background->control));
 }
 
 Result<const SharedStats*> open_stats(const std::string& folder, const std::string& name) {
@@ -180,6 +203,31 @@ Error exec_in(const std::string& name, const std::string& side,
   arguments.push_back(nullptr);
   ::execvp(arguments[0], arguments.data());
   return Error::from_errno("cannot start " + command[0]);
+}
+
+Result<EmulatorConfig> change_path(const std::string& name,
+                                   const std::function<Result<void>(EmulatorConfig&)>& change) {
+  FV_TRY(check_name(name));
+  FV_ASSIGN(const std::string folder, state_folder());
+  FV_TRY(read_state(folder, name));
+  const std::string path = control_file(folder, name);
+  FV_ASSIGN(SharedConfig* const control, map_file<SharedConfig>(path, 0));
+  const int lock = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const auto edit = [&]() -> Result<EmulatorConfig> {
+    if (lock < 0 || ::flock(lock, LOCK_EX) != 0) return Error::from_errno("cannot lock " + path);
+    EmulatorConfig config;
+    uint32_t version = 0;
+    if (!control->read(config, &version)) {
+      return Error{EIO, "the lab's path cannot be read: whoever changed it last died"};
+    }
+    FV_TRY(change(config));
+    control->write(config);
+    return config;
+  };
+  auto changed = edit();
+  if (lock >= 0) ::close(lock);
+  ::munmap(control, sizeof *control);
+  return changed;
 }
 
 Result<LabStats> running_stats(const std::string& name) {

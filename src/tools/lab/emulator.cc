@@ -77,9 +77,11 @@ Emulator::Direction::Direction(const LinkConfig& config, End from_end, End to_en
   held.reserve(4096);
 }
 
-Emulator::Emulator(const EmulatorConfig& config, End a, End b, SharedStats* shared)
+Emulator::Emulator(const EmulatorConfig& config, End a, End b, SharedStats* shared,
+                   const SharedConfig* control)
     : config_(config),
       shared_(shared),
+      control_(control),
       timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)),
       a_to_b_(config.a_to_b, a, b, &stats_.a_to_b),
       b_to_a_(config.b_to_a, b, a, &stats_.b_to_a) {
@@ -96,6 +98,7 @@ bool Emulator::run(const std::atomic<bool>& stop) {
     d->device_drops_before = device_transmit_drops(d->from.netdev);
   }
   while (!stop.load(std::memory_order_relaxed) && !failed_) {
+    obey();
     bool busy = false;
     for (Direction* d : {&a_to_b_, &b_to_a_}) {
       const Time now = clock_now();
@@ -158,12 +161,14 @@ void Emulator::accept(Direction& d, Super* super, uint32_t bytes, Time arrival) 
     stats.bytes_in += length;
     if (fate.queue_drop) {
       ++stats.queue_drops;
+      stats.dropped_bytes += length;
       continue;
     }
     stats.queued_ns_total += fate.queued.ns();
     stats.queued_ns_max = std::max(stats.queued_ns_max, fate.queued.ns());
     if (fate.lost) {
       ++stats.lost;
+      stats.dropped_bytes += length;
       continue;
     }
     const bool mark = fate.mark && ecn;
@@ -243,6 +248,14 @@ void Emulator::write(Direction& d, std::span<const iovec> pieces) {
   if (::writev(d.to.tun, pieces.data(), static_cast<int>(pieces.size())) < 0) {
     d.stats->write_errors += std::max(d.merger.count(), 1u);
   }
+}
+
+void Emulator::obey() {
+  if (control_ == nullptr || control_->version() == control_version_) return;
+  EmulatorConfig wanted;
+  if (!control_->read(wanted, &control_version_)) return;
+  a_to_b_.link.change(wanted.a_to_b);
+  b_to_a_.link.change(wanted.b_to_a);
 }
 
 void Emulator::wait(bool busy, const std::atomic<bool>& stop) {

@@ -9,18 +9,13 @@
 
 #include "farverbs/base/time.h"
 #include "tools/lab/arena.h"
+#include "tools/lab/control.h"
 #include "tools/lab/delay_line.h"
 #include "tools/lab/link.h"
 #include "tools/lab/merger.h"
 #include "tools/lab/stats.h"
 
 namespace farverbs::tools::lab {
-
-struct EmulatorConfig {
-  LinkConfig a_to_b;
-  LinkConfig b_to_a;
-  Duration tick = Duration::microseconds(100);  // waking is most of what it costs
-};
 
 // One end of the path, descriptors owned by the caller: a non-blocking TUN device with a vnet
 // header, and its namespace's /proc/net/dev.
@@ -31,7 +26,9 @@ struct End {
 
 class Emulator {
  public:
-  Emulator(const EmulatorConfig& config, End a, End b, SharedStats* shared);
+  // Follows `control`, if there is one, within 100 ms; memory stays what `config` asks for.
+  Emulator(const EmulatorConfig& config, End a, End b, SharedStats* shared,
+           const SharedConfig* control = nullptr);
   ~Emulator();
   Emulator(const Emulator&) = delete;
   Emulator& operator=(const Emulator&) = delete;
@@ -63,6 +60,7 @@ class Emulator {
   void flush(Direction& d);
   void write_corrupted(Direction& d, const InFlight& packet);
   void write(Direction& d, std::span<const iovec> pieces);
+  void obey();
   void wait(bool busy, const std::atomic<bool>& stop);
   void wait_for_packet(Time until);
   void note_lateness();
@@ -70,6 +68,8 @@ class Emulator {
 
   EmulatorConfig config_;
   SharedStats* shared_;
+  const SharedConfig* control_;
+  uint32_t control_version_ = 0;
   LabStats stats_;
   Time started_;
   Time next_publish_;

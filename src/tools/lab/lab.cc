@@ -151,6 +151,32 @@ void add_exec(CLI::App& lab, int* exit_code) {
   command->callback([words, exit_code] { *exit_code = exec(*words); });
 }
 
+struct SetArguments {
+  std::string name = kDefaultName;
+  ChangeOptions change;
+};
+
+int set(const SetArguments& arguments) {
+  bool wrong = false;
+  const auto changed = change_path(arguments.name, [&](EmulatorConfig& config) {
+    const auto applied = arguments.change.apply(config);
+    wrong = !applied.ok();
+    return applied;
+  });
+  if (!changed.ok()) return fail(changed.error(), wrong ? kExitUsage : kExitFailed);
+  fmt::print("lab {}: {}\n", arguments.name, describe(*changed));
+  return kExitOk;
+}
+
+void add_set(CLI::App& lab, int* exit_code) {
+  auto arguments = std::make_shared<SetArguments>();
+  CLI::App* command = lab.add_subcommand(
+      "set", "Changes the path of a lab that is up; what is not given stays as it is");
+  command->add_option("name", arguments->name, "Which lab")->capture_default_str();
+  arguments->change.add_to(*command);
+  command->callback([arguments, exit_code] { *exit_code = set(*arguments); });
+}
+
 struct StatsArguments {
   std::string name = kDefaultName;
   bool watch = false;
@@ -258,6 +284,7 @@ void register_lab(CLI::App& app, int* exit_code) {
   add_run(*lab, exit_code);
   add_up(*lab, exit_code);
   add_exec(*lab, exit_code);
+  add_set(*lab, exit_code);
   add_stats(*lab, exit_code);
   add_down(*lab, exit_code);
   add_bench(*lab, exit_code);

@@ -370,6 +370,34 @@ TEST_F(LabTest, UpExecStatsDown) {
   EXPECT_EQ(lab({"exec", name_, "a", "--", "true"}).exit_code, 1);
 }
 
+TEST_F(LabTest, ThePathChangesWhileItRuns) {
+  const auto ping = [&] {
+    return lab({"exec", name_, "a", "--", "ping", "-q", "-c", "2", "-i", "0.02", "-W", "0.3",
+                "10.88.0.2"});
+  };
+  ASSERT_EQ(lab({"up", name_, "--rtt", "2ms"}).exit_code, 0);
+  ASSERT_EQ(ping().exit_code, 0);
+  Outcome outcome = lab({"set", name_, "--down"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.errors;
+  EXPECT_NE(outcome.output.find("down, unlimited, RTT 2 ms"), std::string::npos) << outcome.output;
+  ::usleep(120'000);
+  EXPECT_EQ(ping().exit_code, 1);
+  ASSERT_EQ(lab({"set", name_, "--up", "--rtt", "30ms"}).exit_code, 0);
+  ::usleep(120'000);
+  outcome = ping();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  double least = 0;
+  std::sscanf(outcome.output.c_str() + outcome.output.find("mdev = "), "mdev = %lf", &least);
+  EXPECT_GE(least, 29.8);
+  EXPECT_EQ(lab({"set", name_, "--loss", "1"}).exit_code, 2);
+  outcome = lab({"down", name_, "--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.errors;
+  const auto json = nlohmann::json::parse(outcome.output)["a_to_b"];
+  EXPECT_EQ(json["lost"], 2);
+  EXPECT_EQ(json["dropped_bytes"], 2 * 84);
+  EXPECT_EQ(lab({"set", name_, "--up"}).exit_code, 1);
+}
+
 TEST_F(LabTest, ADeadEmulatorIsToldAndReplaced) {
   ASSERT_EQ(lab({"up", name_}).exit_code, 0);
   const std::string folder = ::geteuid() == 0
@@ -393,6 +421,7 @@ TEST_F(LabTest, MistakesAreUsageErrors) {
            {"run", "--loss", "90%", "--", "true"},
            {"run", "--burst-loss", "0.5", "--", "true", "true"},
            {"run", "--ipv6", "--mtu", "1000", "--", "true", "true"},
+           {"set", "--up", "--down"},
            {"exec", "c"},
            {"exec", "a"}}) {
     const Outcome outcome = lab(arguments);

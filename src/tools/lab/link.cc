@@ -12,19 +12,28 @@ Link::Link(const LinkConfig& config)
       order_(config.seed * 8 + 2),
       copies_(config.seed * 8 + 3),
       errors_(config.seed * 8 + 4),
-      jitter_(config.seed * 8 + 5),
-      leave_burst_(1 / std::max(config.burst, 1.0)),
-      // A change of half the jitter per jitter's length keeps packets in order by itself.
-      wander_period_(std::max(config.jitter * 2, Duration::milliseconds(1))) {
+      jitter_(config.seed * 8 + 5) {
+  change(config);
+  wander_end_ = jitter_.unit();
+}
+
+void Link::change(const LinkConfig& config) {
+  config_ = config;
+  leave_burst_ = 1 / std::max(config.burst, 1.0);
   enter_burst_ =
       config.loss < 1 ? std::min(1.0, config.loss * leave_burst_ / (1 - config.loss)) : 1;
-  wander_end_ = jitter_.unit();
+  // A change of half the jitter per jitter's length keeps packets in order by itself.
+  wander_period_ = std::max(config.jitter * 2, Duration::milliseconds(1));
 }
 
 uint64_t Link::backlog(Time now) const { return config_.rate.bytes_for(busy_until_ - now); }
 
 Fate Link::offer(Time now, uint32_t bytes) {
   Fate fate;
+  if (config_.down) {
+    fate.lost = true;
+    return fate;
+  }
   Time sent = now;
   if (!config_.rate.is_zero()) {
     const uint64_t waiting = backlog(now);

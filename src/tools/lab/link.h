@@ -29,11 +29,12 @@ struct LinkConfig {
   uint64_t queue_bytes = 0;  // most that waits, with what is left of the frame on the wire
   uint64_t ecn_bytes = 0;    // waiting bytes above which packets are marked, zero: never
   uint64_t seed = 1;
+  bool down = false;  // nothing passes: what is offered is lost before the bottleneck
 };
 
 struct Fate {
   bool queue_drop = false;  // the bottleneck had no room; nothing else is set
-  bool lost = false;        // after the bottleneck
+  bool lost = false;        // after the bottleneck, or because the link is down
   bool mark = false;        // congestion experienced, if the packet is ECN-capable
   bool late = false;        // taken out of order
   bool duplicate = false;   // a second copy follows at once
@@ -53,6 +54,9 @@ class Link {
   uint64_t backlog(Time now) const;
 
   const LinkConfig& config() const { return config_; }
+  // From the next packet on; what waits or is on its way keeps its fate, chance goes on where it
+  // is.
+  void change(const LinkConfig& config);
 
  private:
   bool draw_loss();
@@ -64,8 +68,8 @@ class Link {
   Prng copies_;
   Prng errors_;
   Prng jitter_;
-  double enter_burst_;
-  double leave_burst_;
+  double enter_burst_ = 0;
+  double leave_burst_ = 1;
   bool in_burst_ = false;
   Time busy_until_;
   Time last_due_;

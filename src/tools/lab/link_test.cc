@@ -200,5 +200,33 @@ TEST(Link, MarksAboveTheThreshold) {
   for (int i = 0; i < 20; ++i) EXPECT_EQ(link.offer(at_us(0), 1500).mark, i > 5) << i;
 }
 
+TEST(Link, ALinkThatIsDownLosesAllAndKeepsItsQueue) {
+  LinkConfig config = link_of(100, Duration::milliseconds(10));
+  Link link(config);
+  link.offer(at_us(0), 1500);
+  config.down = true;
+  link.change(config);
+  EXPECT_TRUE(link.offer(at_us(1), 1500).lost);
+  config.down = false;
+  config.rate = BitRate::bits_per_second(50'000'000);
+  link.change(config);
+  const Fate fate = link.offer(at_us(23), 1500);
+  EXPECT_FALSE(fate.lost);
+  // Behind the first packet, which began at 100 Mb/s, and at the new rate itself.
+  EXPECT_EQ(fate.queued.ns(), 100'040);
+  EXPECT_EQ(fate.due.ns(), 123'040 + 246'080 + 10'000'000);
+}
+
+TEST(Link, AChangeOfTheLossTakesEffect) {
+  LinkConfig config;
+  Link link(config);
+  config.loss = 0.25;
+  config.burst = 4;
+  link.change(config);
+  int lost = 0;
+  for (int i = 0; i < 20'000; ++i) lost += link.offer(at_us(i), 1500).lost;
+  EXPECT_NEAR(lost, 5000, 400);
+}
+
 }  // namespace
 }  // namespace farverbs::tools::lab

@@ -134,6 +134,46 @@ Result<NetOptions> PathOptions::net() const {
   return NetOptions{mtu, ipv6};
 }
 
+void ChangeOptions::add_to(CLI::App& command) {
+  const auto add = [&](const char* name, std::string& value, const char* help) {
+    command.add_option(name, value, help)->group("Path (x/y gives A > B / B > A)");
+  };
+  add("--rate", rate, "Of the bottleneck; its queue keeps its bytes unless --queue says otherwise");
+  add("--rtt", rtt, "Round trip time");
+  add("--jitter", jitter, "As of `lab up`");
+  add("--loss", loss, "As of `lab up`");
+  add("--burst-loss", burst_loss, "As of `lab up`");
+  add("--queue", queue, "As of `lab up`");
+  command.add_flag("--down", down, "Nothing passes either way, until --up");
+  command.add_flag("--up", up, "Packets pass again")->excludes("--down");
+}
+
+Result<void> ChangeOptions::apply(EmulatorConfig& config) const {
+  LinkConfig& ab = config.a_to_b;
+  LinkConfig& ba = config.b_to_a;
+  const auto set = [](const char* name, const std::string& text, auto parse, auto& x,
+                      auto& y) -> Result<void> {
+    if (text.empty()) return {};
+    FV_ASSIGN((std::tie(x, y)), parse_option(name, text, parse));
+    return {};
+  };
+  FV_TRY(set("--rate", rate, parse_rate, ab.rate, ba.rate));
+  FV_TRY(set("--rtt", rtt, parse_duration, ab.delay, ba.delay));
+  if (!rtt.empty() && rtt.find('/') == std::string::npos) ab.delay = ba.delay = ab.delay / 2;
+  FV_TRY(set("--jitter", jitter, parse_duration, ab.jitter, ba.jitter));
+  FV_TRY(set("--loss", loss, parse_probability, ab.loss, ba.loss));
+  FV_TRY(set("--burst-loss", burst_loss, parse_number, ab.burst, ba.burst));
+  if (!queue.empty()) {
+    FV_ASSIGN(const auto room, parse_option("--queue", queue, parse_queue_size));
+    ab.queue_bytes = room.first.bytes(ab.rate, ab.delay + ba.delay);
+    ba.queue_bytes = room.second.bytes(ba.rate, ab.delay + ba.delay);
+  }
+  FV_TRY(check_loss(ab));
+  FV_TRY(check_loss(ba));
+  if (down || up) ab.down = ba.down = down;
+  return {};
+}
+
 std::string describe(const EmulatorConfig& config) {
   const LinkConfig& ab = config.a_to_b;
   const LinkConfig& ba = config.b_to_a;
@@ -145,7 +185,8 @@ std::string describe(const EmulatorConfig& config) {
     return l.rate.is_zero() ? std::string("unlimited")
                             : fmt::format("{:g} Mb/s", static_cast<double>(l.rate.bps()) * 1e-6);
   };
-  std::string out = each(rate, ab, ba);
+  std::string out = ab.down || ba.down ? "down, " : "";
+  out += each(rate, ab, ba);
   out += fmt::format(", RTT {:g} ms", (ab.delay + ba.delay).to_seconds() * 1e3);
   const auto jitter = [](const LinkConfig& l) {
     return fmt::format("{:g} ms", l.jitter.to_seconds() * 1e3);

@@ -38,6 +38,22 @@ struct PathOptions {
   Result<NetOptions> net() const;
 };
 
+// What `lab set` changes of a path that is up, as written; empty: stays as it is.
+struct ChangeOptions {
+  std::string rate;
+  std::string rtt;
+  std::string jitter;
+  std::string loss;
+  std::string burst_loss;
+  std::string queue;
+  bool down = false;
+  bool up = false;
+
+  void add_to(CLI::App& command);
+  // A queue that is not given keeps its bytes. Errors name the option.
+  Result<void> apply(EmulatorConfig& config) const;
+};
+
 // One line for people: "200 Mb/s, RTT 100 ms, loss 1%, queue 2.50 MB".
 std::string describe(const EmulatorConfig& config);
 

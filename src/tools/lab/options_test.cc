@@ -97,5 +97,33 @@ TEST(PathOptions, Ipv6NeedsItsLeastMtu) {
   EXPECT_FALSE(options.net().ok());
 }
 
+TEST(ChangeOptions, ChangesWhatIsGivenOnly) {
+  PathOptions path;
+  path.rate = "100mbit";
+  path.rtt = "20ms";
+  path.loss = "1%";
+  EmulatorConfig config = path.emulator().value();
+  const uint64_t queue = config.a_to_b.queue_bytes;
+  ChangeOptions change;
+  change.rate = "50mbit/25mbit";
+  change.down = true;
+  ASSERT_TRUE(change.apply(config).ok());
+  EXPECT_EQ(config.a_to_b.rate.bps(), 50'000'000u);
+  EXPECT_EQ(config.b_to_a.rate.bps(), 25'000'000u);
+  EXPECT_EQ(config.a_to_b.delay, Duration::milliseconds(10));
+  EXPECT_DOUBLE_EQ(config.b_to_a.loss, 0.01);
+  EXPECT_EQ(config.a_to_b.queue_bytes, queue);
+  EXPECT_TRUE(config.a_to_b.down && config.b_to_a.down);
+  change = {};
+  change.rtt = "40ms";
+  change.queue = "1bdp";
+  ASSERT_TRUE(change.apply(config).ok());
+  EXPECT_TRUE(config.a_to_b.down) << "neither --up nor --down was given";
+  EXPECT_EQ(config.a_to_b.queue_bytes, 250'000u);
+  change = {};
+  change.loss = "1";
+  EXPECT_FALSE(change.apply(config).ok());
+}
+
 }  // namespace
 }  // namespace farverbs::tools::lab

@@ -62,7 +62,8 @@ Result<SharedStats*> map_stats(int fd) {
   return new (memory) SharedStats;
 }
 
-int emulate(const EmulatorConfig& config, const NetPath& path, SharedStats* stats, pid_t parent) {
+int emulate(const EmulatorConfig& config, const NetPath& path, SharedStats* stats, pid_t parent,
+            const SharedConfig* control) {
   struct sigaction action {};
   action.sa_handler = request_stop;
   ::sigaction(SIGTERM, &action, nullptr);
@@ -73,7 +74,8 @@ int emulate(const EmulatorConfig& config, const NetPath& path, SharedStats* stat
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   const bool orphaned_early = parent != 0 && ::getppid() != parent;
-  Emulator emulator(config, {path.a.tun, path.a.netdev}, {path.b.tun, path.b.netdev}, stats);
+  Emulator emulator(config, {path.a.tun, path.a.netdev}, {path.b.tun, path.b.netdev}, stats,
+                    control);
   const bool ok = orphaned_early || emulator.run(stop_requested);
   if (parent == 0 || ::getppid() != parent) {
     end_processes_in({path.a.inode, path.b.inode}, kPatienceMs);

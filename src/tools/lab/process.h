@@ -17,7 +17,9 @@ Result<SharedStats*> map_stats(int fd);
 
 // Runs the emulator in this process until SIGTERM. `parent` is a process whose death means the lab
 // is over (0: none): then what still runs at the ends is ended too. Returns an exit code.
-int emulate(const EmulatorConfig& config, const NetPath& path, SharedStats* stats, pid_t parent);
+// `control`: null if the path stays as it is.
+int emulate(const EmulatorConfig& config, const NetPath& path, SharedStats* stats, pid_t parent,
+            const SharedConfig* control = nullptr);
 
 // FARVERBS_LAB_SELF, FARVERBS_LAB_PEER and FARVERBS_LAB_SIDE of one side, "a" or "b".
 void set_side_environment(const std::string& side, const std::string& self,

@@ -70,6 +70,10 @@ std::string stats_file(const std::string& folder, const std::string& name) {
   return folder + "/" + name + ".stats";
 }
 
+std::string control_file(const std::string& folder, const std::string& name) {
+  return folder + "/" + name + ".control";
+}
+
 Result<void> check_name(const std::string& name) {
   const auto allowed = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
@@ -141,6 +145,7 @@ Result<LabState> read_state(const std::string& folder, const std::string& name) 
 void remove_state(const std::string& folder, const std::string& name) {
   ::unlink(state_file(folder, name).c_str());
   ::unlink(stats_file(folder, name).c_str());
+  ::unlink(control_file(folder, name).c_str());
 }
 
 }  // namespace farverbs::tools::lab

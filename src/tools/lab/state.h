@@ -30,6 +30,7 @@ struct LabState {
 Result<std::string> state_folder();
 std::string state_file(const std::string& folder, const std::string& name);
 std::string stats_file(const std::string& folder, const std::string& name);
+std::string control_file(const std::string& folder, const std::string& name);
 
 // Names are file names: letters, digits, '-' and '_', and not "a" or "b", which name the sides.
 Result<void> check_name(const std::string& name);

@@ -66,6 +66,7 @@ json direction_json(const DirectionStats& d, int64_t elapsed_ns) {
           {"queue_delay_max_ms", milliseconds(d.queued_ns_max)},
           {"lost", d.lost},
           {"loss_rate", share(d.lost, passed_queue(d))},
+          {"dropped_bytes", d.dropped_bytes},
           {"late", d.late},
           {"duplicated", d.duplicated},
           {"corrupted", d.corrupted},

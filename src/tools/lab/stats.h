@@ -24,6 +24,7 @@ struct DirectionStats {
   // Fates.
   uint64_t queue_drops = 0;
   uint64_t lost = 0;
+  uint64_t dropped_bytes = 0;  // IP bytes of both
   uint64_t late = 0;
   uint64_t duplicated = 0;
   uint64_t corrupted = 0;
