@@ -1,6 +1,7 @@
 #include "tools/perf/client.h"
 
 #include <algorithm>
+#include <deque>
 #include <thread>
 
 #include <fmt/format.h>
@@ -32,7 +33,9 @@ class Client {
         report_every_(report_every),
         on_interval_(on_interval),
         traffic_(local, remote, options, link.peer()),
-        latency_(local, remote, options, link.peer()) {}
+        latency_(local, remote, options, link.peer()) {
+    report_.timeline = Timeline(options.timeline_step);
+  }
 
   Result<void> post_receives() {
     if (options_.op != Op::kSend) return {};
@@ -41,8 +44,11 @@ class Client {
   }
 
   Result<void> run() {
+    report_.timeline.begin(clock_now());
     FV_TRY(link_.say("start"));
-    FV_TRY(options_.mode == Mode::kLatency ? measure_latency() : measure_bandwidth());
+    FV_TRY(options_.mode == Mode::kLatency ? measure_latency()
+           : options_.message_rate > 0     ? measure_paced()
+                                           : measure_bandwidth());
     FV_TRY(link_.say("stop"));
     return await_report();
   }
@@ -92,6 +98,9 @@ class Client {
     const Time now = clock_now();
     const Duration left = until.is_never() ? kCheckEvery : until - now;
     FV_TRY(traffic_.step(std::clamp(left, Duration(), patience())));
+    if (options_.timeline_step > Duration()) {
+      report_.timeline.note(clock_now(), traffic_.sent_bytes());
+    }
     return check_server(now);
   }
 
@@ -125,7 +134,8 @@ class Client {
     }
     FV_TRY(mark(traffic_.sent()));
     const Time end = counted ? Time::never() : begin_.at + options_.run_time;
-    traffic_.start_sending(counted ? traffic_.sent() + options_.iterations : UINT64_MAX);
+    traffic_.start_sending(counted ? traffic_.sent() + options_.iterations : UINT64_MAX,
+                           options_.total_bytes > 0 ? options_.last_size() : 0);
     for (Time now = begin_.at; now < end && !traffic_.done(); now = clock_now()) {
       FV_TRY(step_traffic(end));
       tick(now, traffic_.sent());
@@ -133,6 +143,41 @@ class Client {
     finish(traffic_.sent());
     // What is still on its way dies with its queue pairs.
     traffic_.stop_sending();
+    return {};
+  }
+
+  // Messages leave by the clock, whatever becomes of those before; each counts from when it was
+  // due, so that one that has to wait for room is not flattered.
+  Result<void> measure_paced() {
+    FV_TRY(mark(0));
+    const Duration period = Duration::from_seconds(1 / options_.message_rate);
+    const Time end = options_.iterations > 0
+                         ? begin_.at + period * static_cast<int64_t>(options_.iterations)
+                         : begin_.at + options_.run_time;
+    std::deque<Time> due;
+    Time next = begin_.at;
+    Time progress = begin_.at;
+    uint64_t asked = 0, confirmed = 0;
+    for (Time now = begin_.at; now < end || !due.empty(); now = clock_now()) {
+      for (; next <= now && next < end; next = next + period) {
+        due.push_back(next);
+        ++asked;
+      }
+      traffic_.start_sending(asked);
+      FV_TRY(step_traffic(next < end ? next : now + kCheckEvery));
+      now = clock_now();
+      if (confirmed < traffic_.sent()) progress = now;
+      for (; confirmed < traffic_.sent(); ++confirmed) {
+        report_.samples.push_back(now - due.front());
+        report_.latency.add(report_.samples.back());
+        due.pop_front();
+      }
+      tick(now, confirmed);
+      if (now - progress > kPatience + period) {
+        return Error{ETIMEDOUT, fmt::format("{} does not acknowledge what was sent", link_.peer())};
+      }
+    }
+    finish(confirmed);
     return {};
   }
 
@@ -199,6 +244,7 @@ class Client {
 
 Result<Report> run_client(const ClientPlace& place, const Options& options, Duration report_every,
                           const std::function<void(const Interval&)>& on_interval) {
+  const Time began = clock_now();
   FV_ASSIGN(verbs::Rendezvous connection,
             verbs::Rendezvous::connect(place.host, place.port, kConnectTimeout));
   Link link(connection, fmt::format("the server at {} port {}", place.host, place.port));
@@ -222,6 +268,7 @@ Result<Report> run_client(const ClientPlace& place, const Options& options, Dura
   FV_TRY(connect(local, remote, options));
 
   Report report;
+  report.setup = clock_now() - began;
   report.options = options;
   report.client_address = connection.local_address().to_string();
   report.server_address = connection.peer_address().to_string();
@@ -230,6 +277,8 @@ Result<Report> run_client(const ClientPlace& place, const Options& options, Dura
   Result<void> done = client.post_receives();
   if (done.ok()) done = client.run();
   if (!done.ok()) return link.explain(done.error());
+  // Whatever followed the last confirmation is no part of it.
+  report.total = report.setup + report.client.elapsed;
   return report;
 }
 

@@ -88,7 +88,9 @@ verbs::QpCounters LocalEndpoint::counters() const {
     const verbs::QpCounters one = qp.counters();
     sum.sent_packets += one.sent_packets;
     sum.received_packets += one.received_packets;
+    sum.sent_payload_bytes += one.sent_payload_bytes;
     sum.retransmitted_packets += one.retransmitted_packets;
+    sum.retransmitted_bytes += one.retransmitted_bytes;
     sum.timeouts += one.timeouts;
     sum.sequence_naks_received += one.sequence_naks_received;
     sum.rnr_naks_received += one.rnr_naks_received;

@@ -155,6 +155,55 @@ TEST(PerfLoopback, WarmingUpRunsIntoTheMeasurement) {
   }
 }
 
+TEST(PerfLoopback, MovesSoManyBytesAndDrawsItsTimeLine) {
+  const RunningServer server;
+  ASSERT_TRUE(server.ok());
+  Arguments a = tiny(Op::kWrite, Mode::kBandwidth);
+  a.iterations.reset();
+  a.warmup_seconds.reset();
+  a.bytes = 2'500'001;
+  a.size = 1'000'000;
+  a.timeline_seconds = 0.001;
+  const Result<Report> report = run_client(server.place(), resolve(a).value());
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  EXPECT_EQ(report->client.messages, 3u);
+  EXPECT_EQ(report->client.counters["sent_payload_bytes"].get<uint64_t>(), 2'500'001u);
+  uint64_t drawn = 0;
+  for (const uint64_t bytes : report->timeline.bytes()) drawn += bytes;
+  EXPECT_EQ(drawn, 2'500'001u);
+  const Json json = to_json(*report);
+  EXPECT_EQ(json["transfer"]["bytes"].get<uint64_t>(), 2'500'001u);
+  EXPECT_GE(json["transfer"]["seconds"].get<double>(),
+            json["transfer"]["seconds_after_setup"].get<double>());
+  EXPECT_EQ(json["full_packet"]["payload_bytes"].get<uint32_t>(), report->path_mtu);
+}
+
+TEST(PerfLoopback, MessagesLeaveByTheClockAndAreTimed) {
+  const RunningServer server;
+  ASSERT_TRUE(server.ok());
+  Arguments a = tiny(Op::kWrite, Mode::kBandwidth);
+  a.iterations = 20;
+  a.size = 10'000;
+  a.message_rate = 200;
+  const Result<Report> report = run_client(server.place(), resolve(a).value());
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  EXPECT_EQ(report->samples.size(), 20u);
+  EXPECT_EQ(report->latency.count(), 20u);
+  EXPECT_GE(report->client.elapsed, Duration::milliseconds(95));
+  for (const Duration sample : report->samples) EXPECT_GT(sample, Duration());
+  EXPECT_EQ(to_json(*report)["samples_us"].size(), 20u);
+}
+
+TEST(PerfTimeline, CountsWhatIsNewInItsStep) {
+  Timeline line(Duration::milliseconds(10));
+  line.begin(Time::from_ns(1'000'000'000));
+  line.note(Time::from_ns(1'005'000'000), 0);
+  line.note(Time::from_ns(1'012'000'000), 700);
+  line.note(Time::from_ns(1'019'999'999), 1000);
+  line.note(Time::from_ns(1'030'000'000), 1500);
+  EXPECT_EQ(line.bytes(), (std::vector<uint64_t>{0, 1000, 0, 500}));
+}
+
 TEST(PerfLoopback, Ipv6) {
   std::array<std::byte, 16> one{};
   one[15] = std::byte{1};

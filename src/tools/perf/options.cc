@@ -48,6 +48,7 @@ constexpr uint64_t kMaxRegion = UINT64_C(1) << 40;
 constexpr Duration kDefaultSpin = Duration::microseconds(50);
 constexpr Duration kMaxSpin = Duration::seconds(1);
 constexpr double kMaxSeconds = 1e6;
+constexpr double kWarmupSeconds = 0.2;
 
 uint64_t default_size(const Arguments& a) {
   if (is_atomic(a.op)) return 8;
@@ -156,18 +157,62 @@ Result<void> check_mode(const Options& o) {
   return {};
 }
 
-Result<void> check(const Options& o) {
-  FV_TRY(check_message(o));
-  FV_TRY(check_queues(o));
-  return check_mode(o);
-}
-
 Result<Duration> checked_seconds(double seconds, const char* name) {
   // Written so that a NaN fails as well.
   if (!(seconds >= 0 && seconds <= kMaxSeconds)) {
     return invalid(fmt::format("{} must be 0 to {} seconds", name, kMaxSeconds));
   }
   return Duration::from_seconds(seconds);
+}
+
+// What the command line says about how much is sent and when.
+Result<void> resolve_extent(const Arguments& a, Options& o) {
+  if (int{a.seconds.has_value()} + a.iterations.has_value() + a.bytes.has_value() > 1) {
+    return invalid("give one of --seconds, --iterations and --bytes");
+  }
+  if (a.bytes) {
+    if (a.mode != Mode::kBandwidth || a.bidirectional || is_atomic(a.op)) {
+      return invalid("--bytes is about --mode bandwidth in one direction");
+    }
+    if (*a.bytes == 0 || o.size == 0) return invalid("--bytes and --size must be at least 1");
+    o.total_bytes = *a.bytes;
+    o.iterations = (*a.bytes + o.size - 1) / o.size;
+  } else if (a.iterations) {
+    if (*a.iterations == 0) return invalid("--iterations must be at least 1");
+    o.iterations = *a.iterations;
+  } else {
+    FV_ASSIGN(o.run_time, checked_seconds(a.seconds.value_or(5), "--seconds"));
+    if (o.run_time < Duration::milliseconds(1)) return invalid("--seconds must be at least 0.001");
+  }
+  if (a.message_rate) {
+    if (!(*a.message_rate > 0 && *a.message_rate <= 1e6)) {
+      return invalid("--rate-messages must be more than 0 and at most 1000000 a second");
+    }
+    if (a.mode != Mode::kBandwidth || a.bidirectional || a.bytes || o.qps != 1) {
+      return invalid("--rate-messages is about one queue pair in --mode bandwidth, one direction");
+    }
+    o.message_rate = *a.message_rate;
+    o.signal_every = 1;
+  }
+  // Both count from the first byte.
+  const bool from_the_start = o.total_bytes > 0 || o.message_rate > 0;
+  if (from_the_start && a.warmup_seconds.value_or(0) > 0) {
+    return invalid("--warmup has no place in a run that counts from the first byte on");
+  }
+  FV_ASSIGN(
+      o.warmup,
+      checked_seconds(a.warmup_seconds.value_or(from_the_start ? 0 : kWarmupSeconds), "--warmup"));
+  FV_ASSIGN(o.timeline_step, checked_seconds(a.timeline_seconds, "--timeline"));
+  if (o.timeline_step > Duration() && o.timeline_step < Duration::milliseconds(1)) {
+    return invalid("--timeline must be 0.001 seconds or more");
+  }
+  return {};
+}
+
+Result<void> check(const Options& o) {
+  FV_TRY(check_message(o));
+  FV_TRY(check_queues(o));
+  return check_mode(o);
 }
 
 }  // namespace
@@ -196,17 +241,7 @@ Result<Options> resolve(const Arguments& a) {
   o.inlined = a.inlined;
   o.target_idle = a.target_idle;
   o.cold = a.cold;
-  if (a.seconds && a.iterations) return invalid("give --seconds or --iterations, not both");
-  if (a.iterations) {
-    if (*a.iterations == 0) return invalid("--iterations must be at least 1");
-    o.iterations = *a.iterations;
-  } else {
-    FV_ASSIGN(o.run_time, checked_seconds(a.seconds.value_or(5), "--seconds"));
-    if (o.run_time < Duration::milliseconds(1)) {
-      return invalid("--seconds must be at least 0.001");
-    }
-  }
-  FV_ASSIGN(o.warmup, checked_seconds(a.warmup_seconds, "--warmup"));
+  FV_TRY(resolve_extent(a, o));
   FV_ASSIGN(o.interval, checked_seconds(a.interval_us * 1e-6, "--interval"));
   o.spin = kDefaultSpin;
   if (a.spin_us) {

@@ -38,10 +38,13 @@ struct Arguments {
   std::optional<uint64_t> region;        // bytes of memory walked through on each side
   std::optional<double> seconds;
   std::optional<uint64_t> iterations;
+  std::optional<uint64_t> bytes;       // to move altogether, from the connection on
+  std::optional<double> message_rate;  // messages a second, whatever becomes of those before
   std::optional<Wait> wait;
-  std::optional<double> spin_us;  // DeviceOptions::spin, both sides
-  double interval_us = 0;         // pause between messages in latency mode
-  double warmup_seconds = 0.2;    // not measured
+  std::optional<double> spin_us;         // DeviceOptions::spin, both sides
+  double timeline_seconds = 0;           // step of the time line; 0: none
+  double interval_us = 0;                // pause between messages in latency mode
+  std::optional<double> warmup_seconds;  // not measured
   uint32_t qps = 1;
   uint32_t mtu = 0;  // path MTU in bytes; 0: the largest that both ends take
   bool bidirectional = false;
@@ -70,10 +73,18 @@ struct Options {
   uint64_t iterations = 0;  // zero: `run_time` counts
   Duration warmup;
   Duration interval;
+  uint64_t total_bytes = 0;  // not zero: `iterations` messages, the last one shorter, are so many
+  double message_rate = 0;   // not zero: messages leave by the clock, and each one is timed
+  Duration timeline_step;
 
   // Distance of messages in the region: cache lines are never shared.
   uint64_t stride() const { return (size + 63) / 64 * 64 + (size == 0 ? 64 : 0); }
   uint64_t slots() const { return region / stride(); }
+  // Of the last message of a counted run.
+  uint64_t last_size() const {
+    return total_bytes == 0 ? size : total_bytes - (iterations - 1) * size;
+  }
+  bool times_messages() const { return mode == Mode::kLatency || message_rate > 0; }
 };
 
 // EINVAL with a message that says which option to change and how.

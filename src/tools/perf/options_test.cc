@@ -91,6 +91,25 @@ TEST(PerfOptions, WrongCombinationsAreRefusedByName) {
       {"--iterations", Op::kWrite, Mode::kBandwidth, [](Arguments& a) { a.iterations = 0; }},
       {"--warmup", Op::kWrite, Mode::kBandwidth, [](Arguments& a) { a.warmup_seconds = -1; }},
       {"--spin", Op::kWrite, Mode::kBandwidth, [](Arguments& a) { a.spin_us = 1e12; }},
+      {"--bytes", Op::kWrite, Mode::kLatency, [](Arguments& a) { a.bytes = 1; }},
+      {"--bytes", Op::kWrite, Mode::kBandwidth, [](Arguments& a) { a.bytes = 0; }},
+      {"--bytes", Op::kWrite, Mode::kBandwidth,
+       [](Arguments& a) {
+         a.bytes = 1;
+         a.seconds = 1;
+       }},
+      {"--warmup", Op::kWrite, Mode::kBandwidth,
+       [](Arguments& a) {
+         a.bytes = 1;
+         a.warmup_seconds = 1;
+       }},
+      {"--rate-messages", Op::kWrite, Mode::kBandwidth,
+       [](Arguments& a) {
+         a.message_rate = 60;
+         a.qps = 2;
+       }},
+      {"--rate-messages", Op::kWrite, Mode::kBandwidth, [](Arguments& a) { a.message_rate = 0; }},
+      {"--timeline", Op::kWrite, Mode::kBandwidth, [](Arguments& a) { a.timeline_seconds = 1e-6; }},
   };
   for (const Refused& refused : cases) {
     Arguments a = arguments(refused.op, refused.mode);
@@ -99,6 +118,21 @@ TEST(PerfOptions, WrongCombinationsAreRefusedByName) {
     ASSERT_FALSE(got.ok()) << refused.names;
     EXPECT_NE(got.error().message.find(refused.names), std::string::npos) << got.error().message;
   }
+}
+
+TEST(PerfOptions, BytesAreWholeMessagesAndAShorterLastOne) {
+  Arguments a = arguments(Op::kWrite, Mode::kBandwidth);
+  a.bytes = 2'500'000;
+  a.size = 1'000'000;
+  const Options some = resolve(a).value();
+  EXPECT_EQ(some.iterations, 3u);
+  EXPECT_EQ(some.last_size(), 500'000u);
+  EXPECT_EQ(some.warmup, Duration());
+  a.bytes = 3'000'000;
+  EXPECT_EQ(resolve(a).value().last_size(), 1'000'000u);
+  a.bytes = 7;
+  EXPECT_EQ(resolve(a).value().iterations, 1u);
+  EXPECT_EQ(resolve(a).value().last_size(), 7u);
 }
 
 TEST(PerfOptions, WordsAreParsedAndListedWhenWrong) {

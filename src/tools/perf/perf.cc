@@ -34,6 +34,7 @@ struct ClientCommand {
   std::string wait;
   std::string size;
   std::string region;
+  std::string bytes;
   double report_every = 0;
   bool json = false;
 };
@@ -59,6 +60,9 @@ Result<perf::Options> read_options(ClientCommand& c) {
   }
   if (!c.size.empty()) {
     FV_ASSIGN(c.arguments.size, parse_bytes(c.size));
+  }
+  if (!c.bytes.empty()) {
+    FV_ASSIGN(c.arguments.bytes, parse_bytes(c.bytes));
   }
   if (!c.region.empty()) {
     FV_ASSIGN(c.arguments.region, parse_bytes(c.region));
@@ -148,8 +152,15 @@ void add_client(CLI::App& perf, int* exit_code) {
                   "One completion for so many messages. Default: 1, small messages depth/4.");
   app->add_option("--seconds", a.seconds, "How long to measure. Default: 5.");
   app->add_option("--iterations", a.iterations, "Messages to measure, instead of --seconds.");
-  app->add_option("--warmup", a.warmup_seconds, "Seconds before the measurement begins.")
-      ->capture_default_str();
+  app->add_option("--bytes", c.bytes,
+                  "Move so many bytes, such as 100MB, and time them from connect to the last one's "
+                  "confirmation.");
+  app->add_option("--rate-messages", a.message_rate,
+                  "Send so many messages a second by the clock and time each from when it was due "
+                  "to its completion.");
+  app->add_option("--warmup", a.warmup_seconds,
+                  "Seconds before the measurement begins. Default: 0.2, with --bytes and "
+                  "--rate-messages 0.");
   app->add_flag("--bidirectional", a.bidirectional, "Both sides send; the sum is shown.");
   app->add_option("--mtu", a.mtu,
                   "Path MTU: 256, 512, 1024, 2048 or 4096. Default: the largest "
@@ -166,6 +177,8 @@ void add_client(CLI::App& perf, int* exit_code) {
   app->add_flag("--cold", a.cold, "Walk through 1 GiB of memory, far more than caches hold.");
   app->add_option("--region", c.region, "Memory to walk through on each side, such as 256MiB.");
   app->add_option("--report", c.report_every, "A line every so many seconds.");
+  app->add_option("--timeline", a.timeline_seconds,
+                  "With --json: bytes confirmed in every so many seconds from connect on.");
   app->add_flag("--json", c.json, "Print the result as JSON.");
   app->callback([command, exit_code] { *exit_code = run_client_command(*command); });
 }

@@ -41,8 +41,10 @@ struct QpCounterName {
 
 constexpr QpCounterName kQpCounters[] = {
     {"sent_packets", &verbs::QpCounters::sent_packets},
+    {"sent_payload_bytes", &verbs::QpCounters::sent_payload_bytes},
     {"received_packets", &verbs::QpCounters::received_packets},
     {"retransmitted_packets", &verbs::QpCounters::retransmitted_packets},
+    {"retransmitted_bytes", &verbs::QpCounters::retransmitted_bytes},
     {"timeouts", &verbs::QpCounters::timeouts},
     {"sequence_naks_received", &verbs::QpCounters::sequence_naks_received},
     {"rnr_naks_received", &verbs::QpCounters::rnr_naks_received},
@@ -53,9 +55,13 @@ double per_second(double amount, Duration elapsed) {
   return elapsed > Duration() ? amount / elapsed.to_seconds() : 0;
 }
 
+double bytes_of(const SideReport& side, const Options& options) {
+  if (options.total_bytes > 0) return static_cast<double>(options.total_bytes);
+  return static_cast<double>(side.messages) * static_cast<double>(options.size);
+}
+
 double bits_of(const SideReport& side, const Options& options) {
-  const double bits = static_cast<double>(side.messages) * static_cast<double>(options.size) * 8;
-  return per_second(bits, side.elapsed);
+  return per_second(bytes_of(side, options) * 8, side.elapsed);
 }
 
 Json direction(const SideReport& side, const Options& options) {
@@ -67,6 +73,18 @@ Json direction(const SideReport& side, const Options& options) {
 
 const char* latency_kind(const Options& options) {
   return is_ping_pong(options) ? "round_trip" : "post_to_completion";
+}
+
+Json timeline_json(const Timeline& timeline) {
+  return {{"interval_seconds", timeline.step().to_seconds()}, {"bytes", timeline.bytes()}};
+}
+
+// What a packet with as much payload as fits is on the wire.
+Json full_packet_json(const Report& report) {
+  const bool v6 = report.server_address.find(':') != std::string::npos;
+  constexpr uint32_t kUdpAndRoce = 8 + 12 + 4;  // UDP, BTH, ICRC
+  return {{"payload_bytes", report.path_mtu},
+          {"ip_bytes", report.path_mtu + kUdpAndRoce + (v6 ? 40 : 20)}};
 }
 
 Json latency_json(const Report& report) {
@@ -140,9 +158,8 @@ double Report::messages_per_second() const {
 }
 
 double Report::cpu_per_gigabyte(Duration cpu) const {
-  const uint64_t messages = client.messages * (is_ping_pong(options) ? 2 : 1) +
-                            (options.bidirectional ? server.messages : 0);
-  const double bytes = static_cast<double>(messages) * static_cast<double>(options.size);
+  const double bytes = bytes_of(client, options) * (is_ping_pong(options) ? 2 : 1) +
+                       (options.bidirectional ? bytes_of(server, options) : 0);
   return bytes > 0 ? cpu.to_seconds() / bytes * 1e9 : 0;
 }
 
@@ -157,7 +174,19 @@ Json to_json(const Report& report) {
               {"messages", report.client.messages + (o.bidirectional ? report.server.messages : 0)},
               {"bits_per_second", report.bits_per_second()},
               {"messages_per_second", report.messages_per_second()}};
-  if (o.mode == Mode::kLatency) out["latency_us"] = latency_json(report);
+  out["setup_seconds"] = report.setup.to_seconds();
+  if (o.total_bytes > 0) {
+    out["transfer"] = {{"bytes", o.total_bytes},
+                       {"seconds", report.total.to_seconds()},
+                       {"seconds_after_setup", (report.total - report.setup).to_seconds()}};
+  }
+  if (o.timeline_step > Duration()) out["timeline"] = timeline_json(report.timeline);
+  out["full_packet"] = full_packet_json(report);
+  if (o.times_messages()) out["latency_us"] = latency_json(report);
+  if (o.message_rate > 0) {
+    Json& samples = out["samples_us"] = Json::array();
+    for (const Duration sample : report.samples) samples.push_back(sample.to_microseconds());
+  }
   if (o.bidirectional) {
     out["to_server"] = direction(report.client, o);
     out["to_client"] = direction(report.server, o);
@@ -192,6 +221,8 @@ std::string title(const Options& o) {
     text +=
         fmt::format(", {} queue pair{} x {} outstanding", o.qps, o.qps == 1 ? "" : "s", o.depth);
   }
+  if (o.total_bytes > 0) text += fmt::format(", {} altogether", format_bytes(o.total_bytes));
+  if (o.message_rate > 0) text += fmt::format(", {:g} a second", o.message_rate);
   if (o.bidirectional) text += ", both directions";
   if (o.inlined) text += ", inline";
   if (o.slots() > 1) text += fmt::format(", through {} of memory", format_bytes(o.region));
@@ -214,7 +245,7 @@ std::string to_text(const Interval& interval, const Options& options) {
 std::string to_text(const Report& report) {
   const Options& o = report.options;
   TextTable table;
-  if (o.mode == Mode::kLatency) {
+  if (o.times_messages()) {
     const LatencyHistogram& h = report.latency;
     table.row({is_ping_pong(o) ? "round trip" : "post to completion", "min", "p50", "p99", "p99.9",
                "max"});
@@ -242,6 +273,11 @@ std::string to_text(const Report& report) {
   sides.row({"retransmitted packets", std::to_string(report.client.retransmitted),
              std::to_string(report.server.retransmitted)});
   text += "\n" + sides.to_string();
+  if (o.total_bytes > 0) {
+    text += fmt::format(
+        "\n{:.4g} s from the first packet to the last confirmation, {:.4g} s of it to connect\n",
+        report.total.to_seconds(), report.setup.to_seconds());
+  }
   text += fmt::format("\n{:.3g} s measured, path MTU {}, from {} to {}\n",
                       report.client.elapsed.to_seconds(), report.path_mtu, report.client_address,
                       report.server_address);

@@ -12,6 +12,7 @@
 #include "tools/common/latency_histogram.h"
 #include "tools/perf/endpoint.h"
 #include "tools/perf/options.h"
+#include "tools/perf/timeline.h"
 
 namespace farverbs::tools::perf {
 
@@ -50,7 +51,11 @@ struct Report {
   uint32_t path_mtu = 0;
   SideReport client;
   SideReport server;
-  LatencyHistogram latency;  // in latency mode
+  Duration setup;  // from the first packet to the peer until requests could be posted
+  Duration total;  // from the first packet to the peer until the last confirmation
+  Timeline timeline{Duration()};
+  std::vector<Duration> samples;  // of messages sent by the clock, in their order
+  LatencyHistogram latency;       // where messages are timed
   std::vector<Interval> intervals;
 
   // Payload bits a second in both directions, of a ping-pong in one.

@@ -67,8 +67,9 @@ Result<void> Traffic::post_receives() {
   return {};
 }
 
-void Traffic::start_sending(uint64_t messages) {
+void Traffic::start_sending(uint64_t messages, uint64_t last_size) {
   limit_ = messages;
+  last_size_ = last_size;
   // The queue of one that sent before may still be full.
   for (uint32_t qp = 0; qp < local_.qps.size(); ++qp) {
     if (outstanding_[qp] < options_.depth) make_ready(qp);
@@ -100,6 +101,9 @@ Result<void> Traffic::post_sends() {
 Result<void> Traffic::post_list(uint32_t qp, uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) {
     sges_[i] = local_.source(send_slot_, options_);
+    if (last_size_ > 0 && posted_ + i + 1 == limit_) {
+      sges_[i].length = static_cast<uint32_t>(last_size_);
+    }
     requests_[i] = make_request(options_, remote_, send_slot_);
     requests_[i].sges = {&sges_[i], size_t{options_.size > 0}};
     if (++send_slot_ == options_.slots()) send_slot_ = 0;

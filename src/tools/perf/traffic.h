@@ -22,8 +22,9 @@ class Traffic {
 
   // Fills the receive queues; before the peer begins to send.
   Result<void> post_receives();
-  // From now on step() sends, at most `messages` of them.
-  void start_sending(uint64_t messages = UINT64_MAX);
+  // From now on step() sends, until there have been `messages` of them; the last of a run of known
+  // length may be shorter.
+  void start_sending(uint64_t messages = UINT64_MAX, uint64_t last_size = 0);
   void stop_sending() { limit_ = posted_; }
 
   // Posts what may be posted, then takes completions. `patience`: how long to wait for one; zero
@@ -32,6 +33,10 @@ class Traffic {
 
   uint64_t sent() const { return sent_; }          // acknowledged
   uint64_t received() const { return received_; }  // SENDs of the peer
+  uint64_t sent_bytes() const {
+    const uint64_t bytes = sent_ * options_.size;
+    return last_size_ > 0 && sent_ == limit_ ? bytes - options_.size + last_size_ : bytes;
+  }
   bool drained() const { return sent_ == posted_; }
   bool done() const { return sent_ == limit_; }
 
@@ -50,7 +55,8 @@ class Traffic {
   const Options& options_;
   std::string peer_;
 
-  uint64_t limit_ = 0;  // messages to post altogether
+  uint64_t limit_ = 0;      // messages to post altogether
+  uint64_t last_size_ = 0;  // of the message that reaches the limit; 0: as the others
   uint64_t posted_ = 0;
   uint64_t sent_ = 0;
   uint64_t received_ = 0;
