@@ -112,6 +112,11 @@ struct TransportConfig {
   // ... and asks for an acknowledgement (AckReq) at least this often inside a message.
   uint32_t ack_request_every_packets = 64;
   bool end_to_end_credits = true;
+  // What a far responder keeps for a peer whose packets come out of order: copies of packets that
+  // must wait for earlier ones and what it remembers of messages (bytes), and how far ahead of the
+  // next message to be carried out a message may be. Packets beyond are dropped.
+  uint32_t far_hold_bytes = 16 * 1024 * 1024;
+  uint32_t far_messages_ahead = 65'536;
 };
 
 class RcMachine;

@@ -1,0 +1,90 @@
+// FarResponder: the receiving half of the far transport (docs/far-transport.md, section 4), sans-IO:
+// places what arrives in any order, carries requests out in the order of their message numbers, and
+// keeps what is to be answered. It knows nothing of packet numbers: whoever calls it acknowledges
+// packets (kTaken), tells executed() and told() in its acknowledgements, and sends the responses.
+//
+//   on_request()                     a request packet of the peer
+//   executed(), told()               for every acknowledgement
+//   next_response(), acknowledged()  READ data and atomic results on their way to the peer
+//   failed()                         the QP must go to the error state; flush() then
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "farverbs/proto/queue_pair.h"
+#include "farverbs/wire/syndrome.h"
+
+namespace farverbs::proto {
+
+class FarResponder {
+ public:
+  enum class Verdict : uint8_t {
+    kTaken,    // acknowledge it
+    kDropped,  // as if it had never come: there is no room for it
+    kDamaged,  // the ICRC is wrong; as if it had never come
+  };
+  struct Told {
+    wire::FarStatus status = wire::FarStatus::ok;
+    uint8_t detail = 0;  // see wire::FarAck
+    bool has_receive_limit = false;
+    uint32_t receive_limit = 0;
+  };
+  // A READ or an atomic that has been carried out and not been acknowledged in whole.
+  struct Response {
+    uint32_t message = 0;
+    bool atomic = false;
+    uint64_t original = 0;  // atomics: the value before
+    uint64_t address = 0;   // READ: of the first byte, as the peer names it
+    MemoryKey key;
+    uint32_t length = 0;        // bytes; atomics: 8
+    uint32_t sent = 0;          // bytes handed out so far; the sender counts it up
+    uint32_t acknowledged = 0;  // bytes
+    bool begun = false;         // its first packet has been handed out; the sender sets it
+    bool to_send() const { return sent < length || !begun; }
+  };
+
+  FarResponder(model::Qp& qp, const TransportConfig& config);
+  ~FarResponder();
+  FarResponder(const FarResponder&) = delete;
+  FarResponder& operator=(const FarResponder&) = delete;
+
+  void start();  // the QP becomes RTR: the first message is number 0
+  void reset();  // the QP becomes RESET: forgets everything
+
+  // WRITE, SEND, READ_REQUEST, COMPARE_SWAP or FETCH_ADD of the peer. Its packet number is
+  // plausible; its ICRC is unchecked unless context.unchecked is nullptr.
+  Verdict on_request(Time now, const wire::PacketView& packet, const PacketContext& context);
+
+  // How many messages have been carried out (low 32 bits); after a refusal the number of the
+  // message that was refused.
+  uint32_t executed() const;
+  Told told() const;
+
+  // The oldest response that is not handed out in whole; nullptr if there is none. Pointers are
+  // good until the next call that is not const.
+  Response* next_response();
+  Response* find_response(uint32_t message);
+  // `bytes` more of the response have arrived at the peer; each byte counts once, however often it
+  // was sent. When all have, the response is forgotten; an atomic and an empty READ have one
+  // packet.
+  void acknowledged(uint32_t message, uint32_t bytes);
+  // The memory behind a READ can't be read any more: the message is refused after all.
+  void refuse_response(uint32_t message, wire::NakCode code);
+
+  // A request was refused for good or a CQ overflowed: the QP must go to the error state. told()
+  // stays; responses to earlier messages are still to be sent.
+  bool failed() const;
+  // What the failure means for the application, kDeviceFatal: nothing beyond the completion.
+  model::AsyncEventType failure_event() const;
+  // The QP is in the error state: receives in hand and queued are flushed in order.
+  void flush();
+  size_t memory_bytes() const;  // of heap
+
+ private:
+  model::Qp& qp_;
+  const TransportConfig& config_;
+};
+
+}  // namespace farverbs::proto
