@@ -1,0 +1,78 @@
+#include "farverbs/cc/path_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace farverbs::cc {
+namespace {
+
+// Packets after which half is forgotten.
+constexpr double kOrdinaryHorizon = 4000;
+constexpr double kLowHorizon = 8000;
+// More than this is never taken for chance.
+constexpr double kMostFloor = 0.25;
+constexpr double kWorthKnowing = 0.004;
+
+}  // namespace
+
+bool LeastRtt::add(Time now, Duration rtt) {
+  if (now - since_ >= kSpan) {
+    since_ = now;
+    at_ = (at_ + 1) % buckets_.size();
+    buckets_[at_] = Duration::max();
+  }
+  const bool good = rtt <= least_ + least_ / 64 + Duration::microseconds(50);
+  buckets_[at_] = std::min(buckets_[at_], rtt);
+  least_ = *std::min_element(buckets_.begin(), buckets_.end());
+  return good || rtt == least_;
+}
+
+double RoundRates::greatest() const { return *std::max_element(rates_.begin(), rates_.end()); }
+
+double RoundRates::mean() const {
+  double sum = 0;
+  int count = 0;
+  for (const double bps : rates_) {
+    sum += bps;
+    count += bps > 0 ? 1 : 0;
+  }
+  return count > 0 ? sum / count : 0;
+}
+
+void LossFloor::Count::add(double acked, double gone, double horizon) {
+  total += acked + gone;
+  lost += gone;
+  if (total > horizon) {
+    const double keep = horizon / total;
+    total *= keep;
+    lost *= keep;
+  }
+}
+
+void LossFloor::add(double acked, double lost, bool low) {
+  (low ? low_ : ordinary_).add(acked, lost, low ? kLowHorizon : kOrdinaryHorizon);
+}
+
+void LossFloor::begin_low() {
+  low_.total /= 2;
+  low_.lost /= 2;
+}
+
+double LossFloor::ordinary() const { return ordinary_.share(); }
+
+double LossFloor::floor() const {
+  double share = ordinary_.share();
+  if (low_.total >= kLeastLow) {
+    // Two standard deviations of what few packets can tell.
+    const double noise = 2 * std::sqrt(std::max(low_.lost, 1.0)) / low_.total;
+    share = std::min(share, low_.share() + noise);
+  }
+  return std::clamp(share, 0.0, kMostFloor);
+}
+
+bool LossFloor::wants_low() const {
+  return ordinary_.total >= 200 && ordinary_.share() > kWorthKnowing &&
+         (low_.total < kLeastLow || ordinary_.share() > floor() + kWorthKnowing);
+}
+
+}  // namespace farverbs::cc
