@@ -6,6 +6,7 @@
 
 #include <csetjmp>
 #include <csignal>
+#include <cstddef>
 
 namespace farverbs {
 
@@ -35,6 +36,18 @@ __attribute__((noinline)) bool guarded(F&& f) {
   __asm__ volatile("" ::: "memory");
   fault_guard_detail::active = nullptr;
   return true;
+}
+
+// Calls step(0), step(1), ... under one guard, `count` times at most, until one gives false or
+// faults. Returns how many gave true. What a step writes through a reference may be lost when a
+// later one faults: only application memory and packet buffers are written for sure.
+template <typename F>
+size_t guarded_run(size_t count, F&& step) {
+  volatile size_t done = 0;
+  (void)guarded([&] {
+    for (size_t i = 0; i < count && step(i); ++i) done = i + 1;
+  });
+  return done;
 }
 
 }  // namespace farverbs

@@ -1,5 +1,7 @@
 #include "farverbs/proto/inbound.h"
 
+#include <algorithm>
+
 #include "farverbs/proto/completions.h"
 #include "farverbs/proto/placing.h"
 
@@ -115,6 +117,28 @@ Verdict Inbound::finish(const Arrival& arrival) {
   }
   kind_ = Kind::kNone;
   return complete(arrival);
+}
+
+Inbound::Continuation Inbound::continuation() {
+  const uint32_t mtu = model::bytes_of(qp_.attributes.path_mtu);
+  if (kind_ == Kind::kWrite && entry_->holds(key_)) {
+    // The last byte comes with the LAST packet.
+    return {wire::Opcode::rc_write_middle, memory_ + received_, (length_ - received_ - 1) / mtu};
+  }
+  if (kind_ == Kind::kSend && received_ < std::min(receive_.length, kMostBytes)) {
+    const std::span<std::byte> piece =
+        walker_.rest_of_element(receive_.sges(), received_, qp_.memory, qp_.pd, model::kLocalWrite);
+    const uint64_t room = std::min(receive_.length, kMostBytes) - received_;
+    return {wire::Opcode::rc_send_middle, piece.data(), std::min(room, piece.size()) / mtu};
+  }
+  return {};
+}
+
+void Inbound::placed(size_t packets) {
+  const size_t bytes = packets * model::bytes_of(qp_.attributes.path_mtu);
+  received_ += static_cast<uint32_t>(bytes);
+  qp_.counters.received_packets += packets;
+  qp_.counters.received_payload_bytes += bytes;
 }
 
 Verdict Inbound::complete(const Arrival& arrival) {

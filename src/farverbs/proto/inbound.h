@@ -73,6 +73,17 @@ class Inbound {
   // Moves on; at the message's end completes the receive, if it has one.
   Verdict finish(const Arrival& arrival);
 
+  // Where MIDDLE packets that come next would go, one after another, and how many may. Given that
+  // none of the steps has anything against them.
+  struct Continuation {
+    wire::Opcode opcode = wire::Opcode::rc_send_middle;
+    std::byte* memory = nullptr;
+    size_t packets = 0;
+  };
+  Continuation continuation();
+  // So many of them have been written there.
+  void placed(size_t packets);
+
   // Drops the message in progress. Its receive stays for the next one.
   void drop_message();
   bool has_receive() const { return has_receive_; }

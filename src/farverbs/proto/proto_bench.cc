@@ -78,14 +78,16 @@ struct End {
   void take(const End& from) {
     PacketContext context;
     context.unchecked = &from.flow;
-    size_t at = 0;
     const auto bytes = from.burst.bytes();
-    for (size_t i = 0; i < from.burst.count(); ++i) {
-      const size_t size = std::min(from.burst.segment_size(), bytes.size() - at);
+    const size_t segment = from.burst.segment_size();
+    size_t i = 0;
+    for (size_t at = 0; at < bytes.size(); at = i * segment) {
       context.expected_ip_id = static_cast<uint16_t>(i);
-      const auto packet = wire::parse(bytes.subspan(at, size));
+      const auto packet = wire::parse(bytes.subspan(at, std::min(segment, bytes.size() - at)));
       qp->on_packet(Time::from_ns(2), *packet, context);
-      at += size;
+      context.expected_ip_id = static_cast<uint16_t>(++i);
+      i += qp->on_run(Time::from_ns(2),
+                      {bytes.subspan(std::min(at + segment, bytes.size())), segment, context});
     }
   }
 

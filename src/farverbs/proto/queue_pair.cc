@@ -123,6 +123,10 @@ void QueuePair::on_packet(Time now, const wire::PacketView& packet, const Packet
   with_machine([&](auto& machine) { machine.on_packet(now, packet, context); });
 }
 
+size_t QueuePair::on_run(Time now, const ReceivedRun& run) {
+  return rc_ != nullptr ? rc_->on_run(now, run) : 0;
+}
+
 void QueuePair::on_work(Time now) {
   with_machine([&](auto& machine) { machine.on_work(now); });
 }

@@ -41,6 +41,14 @@ struct PacketContext {
   wire::IdentificationGuard* identifications = nullptr;
 };
 
+// What is left of a received burst: datagrams of `segment_size` bytes end to end, the last may be
+// shorter. All are of the flow of `context`, whose expected_ip_id is the first one's.
+struct ReceivedRun {
+  std::span<const std::byte> bytes;
+  size_t segment_size = 0;
+  const PacketContext& context;
+};
+
 struct TransmitContext {
   Time now;
   wire::TxBurst* burst = nullptr;
@@ -146,6 +154,9 @@ class QueuePair {
   Result<void> post_receive(const model::ReceiveWorkRequest& request);
 
   void on_packet(Time now, const wire::PacketView& packet, const PacketContext& context);
+  // Takes packets from the front of the run that go on with the message this QP is in the midst of,
+  // in one go, and returns how many. 0 is always a right answer: then on_packet() takes the first.
+  size_t on_run(Time now, const ReceivedRun& run);
   void on_work(Time now);
   void on_timer(Time now);
   TransmitResult poll_transmit(const TransmitContext& context);

@@ -3,6 +3,7 @@
 
 #include "farverbs/base/fault_guard.h"
 #include "farverbs/proto/completions.h"
+#include "farverbs/proto/packet_run.h"
 #include "farverbs/proto/placing.h"
 #include "farverbs/proto/rc_requester.h"
 
@@ -205,13 +206,9 @@ void RcRequester::on_read_response(Time now, PacketNumber number, const wire::Pa
     if (!damaged()) fail_head(CompletionStatus::kBadResponse);
     return;
   }
-  if (target_index_ != qp_.send_queue.head()) {
-    target_.reset();
-    target_index_ = qp_.send_queue.head();
-  }
   TargetPieces pieces;
-  if (target_.find(request.sges(), offset, length, qp_.memory, qp_.pd, model::kLocalWrite,
-                   pieces) != model::MemoryVerdict::kOk) {
+  if (target_of_head().find(request.sges(), offset, length, qp_.memory, qp_.pd, model::kLocalWrite,
+                            pieces) != model::MemoryVerdict::kOk) {
     if (!damaged()) fail_head(CompletionStatus::kLocalProtectionError);
     return;
   }
@@ -230,6 +227,34 @@ void RcRequester::on_read_response(Time now, PacketNumber number, const wire::Pa
   ++qp_.counters.received_packets;
   qp_.counters.received_payload_bytes += length;
   advance(now, request, number + 1);
+}
+
+SgeWalker& RcRequester::target_of_head() {
+  if (target_index_ != qp_.send_queue.head()) {
+    target_.reset();
+    target_index_ = qp_.send_queue.head();
+  }
+  return target_;
+}
+
+// Of one wire request, and neither its first nor its last response, which measure_read() is for.
+size_t RcRequester::on_run(Time now, const ReceivedRun& run) {
+  if (failed_ || outstanding_count_ == 0 || run.bytes.size() < 2 * run.segment_size) return 0;
+  const Outstanding& asked = outstanding(0);
+  if (unacked_ <= asked.begin || unacked_ + 1 >= asked.end || !is_read(head().opcode)) return 0;
+  const SendWqe& request = head();
+  const uint64_t offset = (unacked_ - request.first_packet) * mtu();
+  const std::span<std::byte> piece = target_of_head().rest_of_element(
+      request.sges(), offset, qp_.memory, qp_.pd, model::kLocalWrite);
+  const uint64_t most = std::min<uint64_t>(asked.end - 1 - unacked_, piece.size() / mtu());
+  const size_t taken =
+      take_run(run, qp_, wire::Opcode::rc_read_response_middle, Psn(unacked_), piece.data(), most)
+          .packets;
+  if (taken == 0) return 0;
+  qp_.counters.received_packets += taken;
+  qp_.counters.received_payload_bytes += taken * mtu();
+  advance(now, request, unacked_ + taken);
+  return taken;
 }
 
 // The first response of a wire request tells the round trip; at its last one all that came

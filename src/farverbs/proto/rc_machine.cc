@@ -49,6 +49,14 @@ void RcMachine::on_packet(Time now, const wire::PacketView& packet, const Packet
   settle();
 }
 
+size_t RcMachine::on_run(Time now, const ReceivedRun& run) {
+  size_t taken = 0;
+  if (sending() || state() == QpState::kRtr) taken = responder_.on_run(run);
+  if (taken == 0 && sending()) taken = requester_.on_run(now, run);
+  if (taken > 0) settle();
+  return taken;
+}
+
 void RcMachine::on_work(Time) { settle(); }
 
 void RcMachine::on_timer(Time now) {

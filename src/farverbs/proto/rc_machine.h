@@ -15,6 +15,7 @@ class RcMachine {
   // The state has just become `to`.
   void on_state(Time now, model::QpState from, model::QpState to);
   void on_packet(Time now, const wire::PacketView& packet, const PacketContext& context);
+  size_t on_run(Time now, const ReceivedRun& run);
   void on_work(Time now);
   void on_timer(Time now);
   TransmitResult poll_transmit(const TransmitContext& context);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "farverbs/proto/completions.h"
+#include "farverbs/proto/packet_run.h"
 
 namespace farverbs::proto {
 
@@ -214,8 +215,39 @@ bool RcRequester::wants_ack(const Turn& turn, const RequestPacket& packet) const
   return wants_response(next.opcode) || (!next.started && (!may_start(next) || !has_credit(next)));
 }
 
+// The MIDDLE packets that can be written in one go (packet_run.h): new ones, none of which has to
+// ask for an acknowledgement. False: send_packet() has to look at the next packet.
+bool RcRequester::send_run(Turn& turn, const SendWqe& wqe) {
+  const uint64_t index = cursor_ - wqe.first_packet;
+  if (index == 0 || index + 2 >= wqe.packet_count || wqe.inlined) return false;
+  if (ack_next_ || cursor_ < sent_end_) return false;
+  const size_t size = wire::packet_size(wire::Opcode::rc_send_middle, mtu());
+  // One less of each: wants_ack() has something to say about what ends it.
+  const uint64_t in_window = config_.max_window_packets - (cursor_ - unacked_) - 1;
+  const uint64_t unasked = config_.ack_request_every_packets - since_request_ - 1;
+  const uint64_t allowed = (turn.request_left - 1) / size;
+  uint64_t count = std::min({wqe.packet_count - 1 - index, in_window, unasked, allowed});
+  count = std::min(count, turn.run_room(size));
+  if (turn.result.packets + count >= turn.context.max_packets) --count;
+  if (count < 2) return false;
+  const std::span<std::byte> piece =
+      source_.rest_of_element(wqe.sges(), index * mtu(), qp_.memory, qp_.pd, 0);
+  count = std::min<uint64_t>(count, piece.size() / mtu());
+  if (count == 0) return false;
+  const auto opcode =
+      is_write(wqe.opcode) ? wire::Opcode::rc_write_middle : wire::Opcode::rc_send_middle;
+  const auto written =
+      static_cast<uint32_t>(write_run(turn, qp_, opcode, Psn(cursor_), piece.data(), count));
+  if (written == 0) return false;
+  qp_.counters.sent_payload_bytes += uint64_t{written} * mtu();
+  since_request_ += written;
+  sent(turn, written, uint64_t{written} * size, written);
+  return true;
+}
+
 TransmitStatus RcRequester::send_packet(Turn& turn, SendWqe& wqe) {
   if (!window_open()) return TransmitStatus::kIdle;
+  if (turn.request_left > 0 && send_run(turn, wqe)) return TransmitStatus::kIdle;
   const auto index = static_cast<uint32_t>(cursor_ - wqe.first_packet);
   const RequestPacket packet = plan_packet(wqe, index, mtu(), wire::Service::rc);
   if (turn.request_left == 0) return TransmitStatus::kWindow;
@@ -318,12 +350,13 @@ void RcRequester::remember(const Turn& turn, uint64_t packets) {
       cursor_, cursor_ + packets, turn.now(), turn.context.read_delivered_bytes, Duration{}, again};
 }
 
-void RcRequester::sent(Turn& turn, uint64_t packets, size_t bytes) {
-  cursor_ += packets;
+// `packets` took `numbers`: a READ request takes those of its responses.
+void RcRequester::sent(Turn& turn, uint64_t numbers, uint64_t bytes, uint32_t packets) {
+  cursor_ += numbers;
   sent_end_ = std::max(sent_end_, cursor_);
-  ++turn.result.packets;
+  turn.result.packets += packets;
   turn.charge_request(bytes);
-  ++qp_.counters.sent_packets;
+  qp_.counters.sent_packets += packets;
   if (retry_deadline_.is_never()) retry_deadline_ = turn.now() + retry_timeout();
   if (rewound_ && rewound_at_ == unacked_) arm_repair(turn.now());
 }

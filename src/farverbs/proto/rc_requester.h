@@ -32,6 +32,8 @@ class RcRequester {
 
   // ACK, READ response, atomic response.
   void on_response(Time now, const wire::PacketView& packet, const PacketContext& context);
+  // See QueuePair::on_run(): MIDDLE packets of the READ response that is arriving.
+  size_t on_run(Time now, const ReceivedRun& run);
   void on_timer(Time now);
   Time next_timer() const { return std::min({retry_deadline_, rnr_deadline_, repair_deadline_}); }
   // Writes what may be written. kIdle if nothing is left that may.
@@ -70,10 +72,11 @@ class RcRequester {
   void do_local(model::SendWqe& wqe);
   model::SendWqe* next_request();
   TransmitStatus send_packet(Turn& turn, model::SendWqe& wqe);
+  bool send_run(Turn& turn, const model::SendWqe& wqe);
   TransmitStatus send_read(Turn& turn, model::SendWqe& wqe);
   TransmitStatus send_atomic(Turn& turn, model::SendWqe& wqe);
   bool wants_ack(const Turn& turn, const RequestPacket& packet) const;
-  void sent(Turn& turn, uint64_t packets, size_t bytes);
+  void sent(Turn& turn, uint64_t numbers, uint64_t bytes, uint32_t packets = 1);
   void remember(const Turn& turn, uint64_t packets);
   bool window_open() const { return cursor_ - unacked_ < config_.max_window_packets; }
   bool outstanding_full() const;
@@ -89,6 +92,7 @@ class RcRequester {
   void on_read_response(Time now, PacketNumber number, const wire::PacketView& packet,
                         const PacketContext& context);
   void on_atomic_response(Time now, PacketNumber number, const wire::PacketView& packet);
+  SgeWalker& target_of_head();
   void measure_read(Time now, PacketNumber number);
   bool reach(Time now, PacketNumber number);
   bool acknowledge_until(Time now, PacketNumber end);

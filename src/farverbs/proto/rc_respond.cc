@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "farverbs/base/fault_guard.h"
+#include "farverbs/proto/packet_run.h"
 #include "farverbs/proto/rc_responder.h"
 #include "farverbs/proto/request_packet.h"
 #include "farverbs/wire/icrc.h"
@@ -52,28 +53,46 @@ TransmitStatus RcResponder::send_read_responses(Turn& turn, Resource& read) {
     const size_t size = wire::packet_size(opcode, length);
     if (turn.quantum_used()) return TransmitStatus::kQuantum;
     if (!turn.fits(size)) return TransmitStatus::kBurstFull;
-    wire::Bth bth = base_header(qp_, opcode, Psn(read.next));
-    bth.pad = wire::pad_for(length);
-    const uint16_t identification = turn.burst().next_identification();
-    std::byte* const place = turn.burst().append(size);
-    const size_t header =
-        position == 0 ? wire::emit_headers(place, bth) : wire::emit_headers(place, bth, aeth());
-    const std::span<const std::byte> payload(from, length);
-    if (!guarded([&] { wire::seal(place, header, payload, *turn.context.icrc, identification); })) {
-      turn.burst().retract(size);
-      refuse_read(read, NakCode::remote_operational_error, model::AsyncEventType::kQpFatal);
-      return TransmitStatus::kIdle;
+    uint64_t written = 0;
+    if (position == 0) {
+      const uint64_t run = std::min(turn.run_room(size), read.end - read.next - 1);
+      if (run > 1) written = write_run(turn, qp_, opcode, Psn(read.next), from, run);
     }
-    qp_.counters.sent_payload_bytes += length;
-    ++qp_.counters.sent_packets;
-    ++turn.result.packets;
-    from += length;
-    left -= length;
-    ++read.next;
+    if (written == 0) {
+      const bool with_aeth = position != 0;
+      if (!write_response(turn, opcode, read.next, {from, length}, with_aeth)) {
+        refuse_read(read, NakCode::remote_operational_error, model::AsyncEventType::kQpFatal);
+        return TransmitStatus::kIdle;
+      }
+      written = 1;
+    }
+    qp_.counters.sent_payload_bytes += written * length;
+    qp_.counters.sent_packets += written;
+    turn.result.packets += static_cast<uint32_t>(written);
+    from += written * length;
+    left -= written * length;
+    read.next += written;
   }
   wrote_acknowledgement(read.end);
   answered(read);
   return TransmitStatus::kIdle;
+}
+
+// One READ response, into a burst that it fits. False, with nothing appended: its memory is gone.
+bool RcResponder::write_response(Turn& turn, Opcode opcode, PacketNumber number,
+                                 std::span<const std::byte> payload, bool with_aeth) const {
+  const size_t size = wire::packet_size(opcode, payload.size());
+  wire::Bth bth = base_header(qp_, opcode, Psn(number));
+  bth.pad = wire::pad_for(payload.size());
+  const uint16_t identification = turn.burst().next_identification();
+  std::byte* const place = turn.burst().append(size);
+  const size_t header =
+      with_aeth ? wire::emit_headers(place, bth, aeth()) : wire::emit_headers(place, bth);
+  if (guarded([&] { wire::seal(place, header, payload, *turn.context.icrc, identification); })) {
+    return true;
+  }
+  turn.burst().retract(size);
+  return false;
 }
 
 // The READ can't go on. What should have followed it is not answered any more.

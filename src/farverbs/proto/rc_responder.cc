@@ -5,6 +5,7 @@
 
 #include "farverbs/base/fault_guard.h"
 #include "farverbs/proto/completions.h"
+#include "farverbs/proto/packet_run.h"
 #include "farverbs/proto/placing.h"
 
 namespace farverbs::proto {
@@ -192,9 +193,27 @@ void RcResponder::accept(const Arrival& arrival) {
   nak_pending_ = false;                               // what it complained of has come after all
   if (arrival.ends()) msn_ = (msn_ + 1) & 0xFF'FFFF;  // READs and atomics are "only" packets
   if (is_read_or_atomic(arrival)) return;             // their response acknowledges
-  ++unacknowledged_;
-  if (arrival.packet.bth.ack_request) ack_owed_ = true;
+  owe_acknowledgement(1, arrival.packet.bth.ack_request);
+}
+
+void RcResponder::owe_acknowledgement(size_t packets, bool asked) {
+  unacknowledged_ += static_cast<uint32_t>(packets);
+  if (asked) ack_owed_ = true;
   if (unacknowledged_ >= config_.ack_every_packets) ack_owed_ = ack_now_ = true;
+}
+
+size_t RcResponder::on_run(const ReceivedRun& run) {
+  if (failed_ || run.bytes.size() < 2 * run.segment_size) return 0;
+  const Inbound::Continuation place = inbound_.continuation();
+  if (place.packets == 0) return 0;
+  const RunTaken taken =
+      take_run(run, qp_, place.opcode, Psn(expected_), place.memory, place.packets);
+  if (taken.packets == 0) return 0;
+  inbound_.placed(taken.packets);
+  expected_ += taken.packets;
+  silent_ = nak_pending_ = false;
+  owe_acknowledgement(taken.packets, taken.ack_request);
+  return taken.packets;
 }
 
 // --- Verdicts

@@ -28,6 +28,8 @@ class RcResponder {
   void reset();  // the QP becomes RESET
 
   void on_request(Time now, const wire::PacketView& packet, const PacketContext& context);
+  // See QueuePair::on_run(): MIDDLE packets of the SEND or WRITE that is arriving.
+  size_t on_run(const ReceivedRun& run);
 
   // READ and atomic responses, then a NAK. kIdle: all are written.
   TransmitStatus respond(Turn& turn);
@@ -75,6 +77,7 @@ class RcResponder {
 
   void conclude(Arrival& arrival, Verdict verdict);
   void accept(const Arrival& arrival);
+  void owe_acknowledgement(size_t packets, bool asked);
   void on_duplicate(const Arrival& arrival);
   void replay_read(Resource& resource, const Arrival& arrival);
   void on_gap();
@@ -95,6 +98,8 @@ class RcResponder {
   uint8_t resource_limit() const;
 
   TransmitStatus send_read_responses(Turn& turn, Resource& resource);
+  bool write_response(Turn& turn, wire::Opcode opcode, PacketNumber number,
+                      std::span<const std::byte> payload, bool with_aeth) const;
   void refuse_read(const Resource& read, wire::NakCode code, model::AsyncEventType event);
   TransmitStatus send_atomic_response(Turn& turn, Resource& resource);
   TransmitStatus send_nak(Turn& turn);

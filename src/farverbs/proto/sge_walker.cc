@@ -43,6 +43,21 @@ MemoryVerdict SgeWalker::find(std::span<const model::ScatterGatherElement> sges,
   return MemoryVerdict::kOk;
 }
 
+std::span<std::byte> SgeWalker::rest_of_element(std::span<const model::ScatterGatherElement> sges,
+                                                uint64_t offset, const model::MemoryTable& memory,
+                                                model::PdId pd, uint32_t access) {
+  if (offset < begin_) reset();
+  for (; index_ < sges.size(); ++index_, entry_ = nullptr) {
+    const model::ScatterGatherElement& sge = sges[index_];
+    if (offset < begin_ + sge.length) {
+      if (resolve(sge, memory, pd, access) != MemoryVerdict::kOk) return {};
+      return {memory_ + (offset - begin_), sge.length - (offset - begin_)};
+    }
+    begin_ += sge.length;
+  }
+  return {};
+}
+
 template MemoryVerdict SgeWalker::find(std::span<const model::ScatterGatherElement>, uint64_t,
                                        uint64_t, const model::MemoryTable&, model::PdId, uint32_t,
                                        SourcePieces&);

@@ -50,6 +50,12 @@ class SgeWalker {
   model::MemoryVerdict find(std::span<const model::ScatterGatherElement> sges, uint64_t offset,
                             uint64_t length, const model::MemoryTable& memory, model::PdId pd,
                             uint32_t access, Pieces<Byte>& out);
+  // The memory of the list's bytes from `offset` on that lie in one element; nothing if find()
+  // would have something against the first of them. std::byte: they may be written if `access` says
+  // so.
+  std::span<std::byte> rest_of_element(std::span<const model::ScatterGatherElement> sges,
+                                       uint64_t offset, const model::MemoryTable& memory,
+                                       model::PdId pd, uint32_t access);
 
  private:
   model::MemoryVerdict resolve(const model::ScatterGatherElement& sge,

@@ -36,6 +36,12 @@ struct Turn {
   bool quantum_used() const { return result.packets >= context.max_packets; }
   bool last_of_quantum() const { return result.packets + 1 >= context.max_packets; }
   bool fits(size_t size) const { return context.burst->fits(size); }
+  // How many packets of `size` bytes may be written in a row and leave quantum and burst open for
+  // one more step of the general path.
+  uint64_t run_room(size_t size) const {
+    const uint64_t quantum = context.max_packets - std::min(context.max_packets, result.packets);
+    return std::min<uint64_t>(quantum, context.burst->room(size));
+  }
   void charge_request(uint64_t bytes) {
     request_left -= std::min(request_left, bytes);
     result.request_bytes += bytes;

@@ -176,6 +176,17 @@ uint32_t IcrcFlow::seed(size_t packet_size, uint16_t ip_id) const {
   return base_ ^ kGrhLength(plus(0));
 }
 
+uint32_t IcrcFlow::ip_id_term(uint16_t ip_id) { return kIpv4Id(ip_id); }
+
+IcrcRun::IcrcRun(const IcrcFlow& flow, size_t header_length, size_t payload_length)
+    : flow_(flow),
+      seed_(flow.seed(header_length + payload_length + kIcrcSize, 0)),
+      header_length_(header_length),
+      payload_length_(payload_length) {
+  FV_CHECK(header_length >= Bth::kSize && header_length <= kMaxIcrcHeaders);
+  FV_CHECK(pad_for(payload_length) == 0);
+}
+
 size_t seal(std::byte* packet, size_t header_length,
             std::span<const std::span<const std::byte>> pieces, const IcrcFlow& flow,
             uint16_t ip_id) {

@@ -16,6 +16,7 @@
 // tell ahead. IPv6 and RoCEv1 have no such field, and the check is exact.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -46,8 +47,13 @@ class IcrcFlow {
   // The CRC register after the constant part, times x^-32, for a packet of `packet_size` bytes from
   // BTH to ICRC: where the kernels of crc32.h start. `ip_id` is ignored without IPv4.
   uint32_t seed(size_t packet_size, uint16_t ip_id) const;
+  // The same from `seed_of_0`, the seed of a packet of that size with identification 0.
+  uint32_t seed_with(uint32_t seed_of_0, uint16_t ip_id) const {
+    return has_ip_id() ? seed_of_0 ^ ip_id_term(ip_id) : seed_of_0;
+  }
 
  private:
+  static uint32_t ip_id_term(uint16_t ip_id);
   enum class Kind : uint8_t { ipv4, ipv6, grh, bare };
   IcrcFlow(Kind kind, std::span<const std::byte> constant_part);
 
@@ -71,6 +77,7 @@ class IdentificationGuard {
   static constexpr uint16_t kOurs = 128;  // numbers below are a sender's of ours
 
   bool accept(uint16_t ip_id) {
+    newest_ = ip_id;
     if (ip_id < kOurs) {
       strange_ = 0;
       if (ours_ < kLearn) ++ours_;
@@ -80,12 +87,21 @@ class IdentificationGuard {
     ours_ = strange_ = 0;
     return true;
   }
+  // accept() of `count` numbers from `first` on, all below kOurs.
+  void accept_run(uint16_t first, size_t count) {
+    newest_ = static_cast<uint16_t>(first + count - 1);
+    strange_ = 0;
+    ours_ = static_cast<uint8_t>(std::min<size_t>(ours_ + count, kLearn));
+  }
+  // What the packet that follows the one asked about last should have, if one send made both.
+  uint16_t next() const { return static_cast<uint16_t>(newest_ + 1); }
 
  private:
   static constexpr uint8_t kLearn = 16;
   static constexpr uint8_t kUnlearn = 4;
   uint8_t ours_ = 0;     // packets in a row with a small number
   uint8_t strange_ = 0;  // packets in a row with another one, since
+  uint16_t newest_ = 0xffff;
 };
 
 // Finishes the packet whose headers stand in packet[0, header_length): copies the pieces behind
@@ -115,5 +131,35 @@ IcrcCheck verify_and_copy(const IcrcFlow& flow, const PacketView& packet,
                           uint16_t expected_ip_id = 0);
 IcrcCheck verify_and_copy(const IcrcFlow& flow, const PacketView& packet,
                           std::span<std::byte> destination, uint16_t expected_ip_id = 0);
+
+// seal() and verify_and_copy() for a run of packets of one flow and one size, whose payload needs
+// no pad: what depends on the size alone is worked out once. A value; the flow need not outlive it.
+class IcrcRun {
+ public:
+  IcrcRun(const IcrcFlow& flow, size_t header_length, size_t payload_length);
+
+  // The packet's headers stand at `packet`; copies the payload behind them and adds the ICRC.
+  void seal(std::byte* packet, const std::byte* payload, uint16_t ip_id) const {
+    const std::span<const std::byte> piece(payload, payload_length_);
+    const uint32_t state =
+        crc32_kernel().gather(flow_.seed_with(seed_, ip_id), packet, header_length_, &piece, 1, 0);
+    store_be(packet + header_length_ + payload_length_, byte_swap(crc32_value(state)));
+  }
+  // True if the ICRC holds with that identification and no other. The payload has been copied
+  // whatever the answer is.
+  bool verify_and_copy(const std::byte* packet, std::byte* to, uint16_t ip_id) const {
+    const std::span<std::byte> piece(to, payload_length_);
+    const uint32_t state = crc32_kernel().scatter(flow_.seed_with(seed_, ip_id), packet,
+                                                  header_length_, payload_length_, 0, &piece, 1);
+    return byte_swap(crc32_value(state)) ==
+           load_be<uint32_t>(packet + header_length_ + payload_length_);
+  }
+
+ private:
+  IcrcFlow flow_;
+  uint32_t seed_;  // with identification 0
+  size_t header_length_;
+  size_t payload_length_;
+};
 
 }  // namespace farverbs::wire

@@ -5,6 +5,7 @@
 // because a sending kernel numbers the segments of a GSO call from 0; the ICRC covers it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -41,11 +42,26 @@ class TxBurst {
     ++count_;
     return place;
   }
-  // Takes the newest datagram back (its source could not be read). Only right after append.
-  void retract(size_t size) {
-    FV_CHECK(count_ > 0 && used_ >= size);
-    used_ -= size;
-    --count_;
+  // How many datagrams of `size` bytes may be appended and leave the burst open.
+  size_t room(size_t size) const {
+    if (closed_ || (count_ != 0 && size != segment_size_)) return 0;
+    return std::min(max_datagrams_ - count_, (storage_.size() - used_) / size);
+  }
+  // The place of `n` datagrams of `size` bytes, end to end; n is at least 1 and at most room(size).
+  std::byte* append_run(size_t size, size_t n) {
+    FV_CHECK(n != 0 && n <= room(size));
+    segment_size_ = size;
+    std::byte* place = storage_.data() + used_;
+    used_ += n * size;
+    count_ += n;
+    return place;
+  }
+  // Takes the newest `n` datagrams back, of `size` bytes each (their source could not be read).
+  // Only right after append or append_run.
+  void retract(size_t size, size_t n = 1) {
+    FV_CHECK(count_ >= n && used_ >= size * n);
+    used_ -= size * n;
+    count_ -= n;
     closed_ = false;
     if (count_ == 0) segment_size_ = 0;
   }
