@@ -4,6 +4,7 @@
 // handlers pass every other fault on to whoever handled the signal before.
 #pragma once
 
+#include <atomic>
 #include <csetjmp>
 #include <csignal>
 #include <cstddef>
@@ -43,11 +44,12 @@ __attribute__((noinline)) bool guarded(F&& f) {
 // later one faults: only application memory and packet buffers are written for sure.
 template <typename F>
 size_t guarded_run(size_t count, F&& step) {
-  volatile size_t done = 0;
+  // Atomic, so that it is in memory and not in a register when a step faults.
+  std::atomic<size_t> done{0};
   (void)guarded([&] {
-    for (size_t i = 0; i < count && step(i); ++i) done = i + 1;
+    for (size_t i = 0; i < count && step(i); ++i) done.store(i + 1, std::memory_order_relaxed);
   });
-  return done;
+  return done.load(std::memory_order_relaxed);
 }
 
 }  // namespace farverbs

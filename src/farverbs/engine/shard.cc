@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/prctl.h>
 
 #include <algorithm>
@@ -233,11 +234,17 @@ void Shard::background_turn() {
                               std::memory_order_relaxed);
       if (loop_.drained()) moved = false;
     }
-    deadline = moved ? Time() : loop_.next_deadline();
+    // Having worked it does not sleep yet, see below.
+    deadline = any ? Time() : loop_.next_deadline();
     // Set under the lock: every later step by others compares its deadline with this.
     background_sleeps_until_.store(deadline.ns(), std::memory_order_seq_cst);
   }
-  if (any) followers_.notify();
+  if (any) {
+    followers_.notify();
+    // It lets others run and looks once more before it sleeps: a peer on the same processor sends
+    // all that it may, instead of waking this thread for each burst.
+    ::sched_yield();
+  }
   if (deadline > io::os_now() && !loop_.has_work() && !polling_.load(std::memory_order_seq_cst) &&
       !stopping_.load(std::memory_order_seq_cst)) {
     sleep_on_port(background_waker_, deadline);
