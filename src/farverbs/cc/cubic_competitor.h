@@ -32,7 +32,8 @@ class CubicCompetitor final : public Controller {
       ++samples_;
     }
     if (sample.lost_bytes > 0 && sample.prior_delivered_bytes >= recovery_end_) {
-      recovery_end_ = sample.delivered_bytes;
+      // What is told lost later was sent up to here as well.
+      recovery_end_ = sample.delivered_bytes + sample.inflight_bytes / 2;
       if (slow_) law_.start(sample.now, window_);
       slow_ = false;
       law_.on_congestion(sample.now);

@@ -18,19 +18,22 @@ constexpr Duration kLeastRound = Duration::milliseconds(5);
 constexpr Duration kLeastInterval = Duration::milliseconds(2);
 constexpr uint32_t kLeastIntervalSamples = 3;
 
-// The queue that cruise keeps: a millisecond at 10 Gb/s, and three quarters more for each factor of
-// ten less. So of two flows that see the same queue the slower one wants a longer one and gains.
-constexpr double kTargetMs = 1.0;
-constexpr double kTargetMsPerDecade = 0.75;
-constexpr double kTargetBps = 1e10;
-constexpr int64_t kTargetRttDivisor = 4;
+// The queue that cruise keeps: two milliseconds at 1 Gb/s, and two and a half more for each factor
+// of ten less. So of two flows that see the same queue the slower one wants a longer one and gains.
+constexpr double kTargetMs = 2;
+constexpr double kTargetMsPerDecade = 2.5;
+constexpr double kTargetBps = 1e9;
+constexpr double kLeastTargetMs = 1;
+constexpr double kMostTargetMs = 6;
+constexpr int64_t kTargetRttDivisor = 4;  // at most
+constexpr double kTargetFullRttMs = 32;   // shorter paths want less
 
 // The gain's slope: this part of the queue's error is corrected in a round trip. What is done is
 // seen one and a quarter round trips later; more than 0.8 would swing.
 constexpr double kGainSlope = 0.5;
 constexpr Duration kGainLeastRtt = Duration::milliseconds(4);
 constexpr double kMostGain = 1.02;
-constexpr double kLeastGain = 0.75;
+constexpr double kLeastGain = 0.9;
 
 constexpr double kStartupGain = 2.77;  // 4 ln 2, see the BBR draft
 constexpr double kStartupGrowth = 1.25;
@@ -57,10 +60,15 @@ constexpr Duration kLowWait = Duration::seconds(1);
 constexpr double kSlower = 0.8;
 constexpr uint32_t kSlowIntervals = 4;
 constexpr double kRefreshShare = 0.96;
-constexpr double kDeepShare = 0.75;
-constexpr uint32_t kMuchIntervals = 8;
+constexpr double kOurShare = 0.75;
+constexpr double kSmallShare = 0.4;
+constexpr uint32_t kClearedIntervals = 6;
+constexpr Duration kHoldAfter = Duration::seconds(30);
+constexpr Duration kCompeteMemory = Duration::seconds(10);
 
+constexpr double kRamp = 0.25;
 constexpr double kCongestedCut = 0.85;
+constexpr double kCleanFloor = 0.0005;
 constexpr double kExcessLoss = 0.02;
 // A round that lost more than this was a blackout or a collapse, and says nothing about chance.
 constexpr double kMostChance = 0.3;
@@ -108,7 +116,7 @@ BitRate FarController::bandwidth() const {
 
 const char* FarController::phase_name() const {
   if (local()) return "local";
-  if (competing_ && phase_ != Phase::kRefresh) return "competing";
+  if (competing_) return "competing";
   switch (phase_) {
     case Phase::kStartup:
       return "startup";
@@ -130,8 +138,11 @@ std::optional<RememberedPath> FarController::remember() const {
 }
 
 Duration FarController::target() const {
-  const double decades = std::log10(kTargetBps / std::clamp(bps(), 1e5, kTargetBps));
-  return std::min({from_ms(kTargetMs + kTargetMsPerDecade * decades),
+  const double decades = std::log10(kTargetBps / std::clamp(bps(), 1e5, 1e11));
+  const double rtt_ms = rtt_.least().to_seconds() * 1e3;
+  const double wanted =
+      (kTargetMs + kTargetMsPerDecade * decades) * std::min(1.0, rtt_ms / kTargetFullRttMs);
+  return std::min({from_ms(std::clamp(wanted, kLeastTargetMs, kMostTargetMs)),
                    rtt_.least() / kTargetRttDivisor, target_limit_});
 }
 
@@ -142,8 +153,12 @@ Duration FarController::queue_now() const {
   return std::max(queue_ - Duration::from_seconds(less * 8 / wire_bps()), Duration{});
 }
 
+bool FarController::pressed() const {
+  return queue_ > target() * 5 / 4 + Duration::milliseconds(1);
+}
+
 Duration FarController::much() const {
-  return std::max({target() * 3, Duration::milliseconds(8), rtt_.least() / 8});
+  return std::max({target() * 5 / 2, Duration::milliseconds(4), rtt_.least() / 8});
 }
 
 void FarController::on_sent(Time now, uint64_t bytes, uint64_t inflight_bytes) {
@@ -169,6 +184,8 @@ void FarController::on_feedback(const Sample& sample) {
     interval_.least = std::min(interval_.least, sample.rtt);
     ++round_.samples;
     ++interval_.samples;
+    interval_.rtt_sum_ns += sample.rtt.ns();
+    interval_.inflight_sum += sample.prior_inflight_bytes;
     if (first) refreshed_ = sample.now;
   }
   batch_ = std::max(batch_, static_cast<double>(sample.acked_bytes));
@@ -201,7 +218,12 @@ void FarController::on_feedback(const Sample& sample) {
     }
   }
   if (competing_ && sample.acked_bytes > 0) {
-    cubic_.on_acknowledged(sample.now, sample.acked_bytes, smoothed_rtt_);
+    if (ramping_) {
+      // Until the first loss it takes room as a flow that starts would.
+      cubic_.start(sample.now, cubic_.bytes() + kRamp * static_cast<double>(sample.acked_bytes));
+    } else {
+      cubic_.on_acknowledged(sample.now, sample.acked_bytes, smoothed_rtt_);
+    }
   }
   const bool interval_ended =
       interval_.samples >= kLeastIntervalSamples &&
@@ -224,7 +246,7 @@ void FarController::on_feedback(const Sample& sample) {
       advance_probe(sample.now, round_ended);
       break;
     case Phase::kRefresh:
-      advance_refresh(sample);
+      advance_refresh(sample, interval_ended);
       break;
   }
   if (round_ended) begin_round(sample);
@@ -261,13 +283,25 @@ void FarController::update_interval(const Sample& sample) {
   if (phase_ != Phase::kStartup && !round_.limited && queue_ > much() && rate < kSlower * bps()) {
     // Rounds take long with a long queue: that the line became slower must not wait for four.
     slow_bps_ += rate / kSlowIntervals;
-    if (++slow_intervals_ == kSlowIntervals) rates_.reset(slow_bps_);
+    if (++slow_intervals_ == kSlowIntervals) {
+      rates_.reset(slow_bps_);
+      witness_.clear();
+    }
   } else {
     slow_intervals_ = 0;
   }
   if (slow_intervals_ % kSlowIntervals == 0) slow_intervals_ = 0, slow_bps_ = 0;
   before_least_ = interval_.least;
-  interval_ = Interval{sample.now, sample.delivered_bytes, Duration::max(), 0};
+  if (phase_ == Phase::kCruise && !competing_ && pressed()) {
+    // Means of the same packets, so that queue and flight belong together.
+    witness_.add(Duration::nanoseconds(interval_.rtt_sum_ns / interval_.samples) - rtt_.least(),
+                 interval_.inflight_sum / interval_.samples, rate / (1 - loss_.floor()), packet());
+  } else {
+    witness_.clear();
+  }
+  interval_ = Interval{};
+  interval_.since = sample.now;
+  interval_.delivered = sample.delivered_bytes;
 }
 
 void FarController::begin_round(const Sample& sample) {
@@ -310,9 +344,10 @@ void FarController::judge_losses(const Sample& sample) {
   const double share = lost / total;
   const double packets = total / packet();
   const double expected = loss_.floor() * packets;
-  const bool excess =
-      lost / packet() > expected + 3 * std::sqrt(expected) + 1.5 &&
-      share > loss_.floor() + (competing_ && loss_.floor() < 0.0005 ? 0 : kExcessLoss);
+  // Beside others that fill the queue each loss counts, unless chance takes some.
+  const bool clean = competing_ && loss_.floor() < kCleanFloor;
+  const bool excess = lost / packet() > expected + 3 * std::sqrt(expected) + (clean ? 0.5 : 1.5) &&
+                      share > loss_.floor() + (clean ? 0 : kExcessLoss);
   const bool queued = round_.lost_queue > std::max(Duration::microseconds(500), target() * 2);
   if (!competing_ && share < kMostChance && queue_in_round_ < target() * 2 + from_ms(2)) {
     loss_.add(round_.ordinary_acked / packet(), round_.ordinary_lost / packet(), false);
@@ -329,9 +364,12 @@ void FarController::judge_losses(const Sample& sample) {
 
 void FarController::respond_to_congestion(Time now) {
   before_ = Before{round_.lost, 0, target_limit_, bps(), true};
-  yielded_until_ = delivered_ + inflight_;
+  yielded_until_ = delivered_ + inflight_ / 2;
   if (competing_) {
     cubic_.on_congestion(now);
+    // Everybody has just made room. Perhaps they are of our kind, and the queue can be emptied.
+    compete(now, false);
+    enter(Phase::kCruise, now);
     return;
   }
   cut_ = kCongestedCut;
@@ -351,15 +389,15 @@ void FarController::undo() {
 }
 
 void FarController::enter(Phase phase, Time now) {
-  if (phase_ == Phase::kRefresh && !deep_) low_end_ = delivered_;
-  if (phase == Phase::kRefresh && !deep_) {
+  if (phase_ == Phase::kRefresh && !competing_) low_end_ = delivered_;
+  if (phase == Phase::kRefresh && !competing_) {
     low_begin_ = delivered_;
     low_end_ = std::numeric_limits<uint64_t>::max();
   }
   calm_begin_ = delivered_;
   phase_ = phase;
   phase_since_ = now;
-  empty_intervals_ = much_intervals_ = 0;
+  empty_intervals_ = 0;
 }
 
 void FarController::advance(const Sample& sample, bool round_ended) {
@@ -425,13 +463,16 @@ void FarController::leave_startup(Time now) {
   enter(Phase::kDrain, now);
 }
 
-void FarController::begin_refresh(Time now, bool deep) {
-  deep_ = deep;
-  shallow_ = false;
+void FarController::begin_refresh(Time now) {
   const Duration rtt = std::max(rtt_.least(), Duration::milliseconds(4));
   const double depth = (queue_ + Duration::milliseconds(2)).to_seconds() / rtt.to_seconds();
-  refresh_gain_ = deep ? 0.5 : 1 - std::clamp(depth, 0.05, 0.25);
-  if (!deep) {
+  refresh_gain_ = 1 - std::clamp(depth, 0.05, 0.25);
+  if (competing_) {
+    test_from_ = {queue_, prior_inflight_};
+    const double less = std::min(wire_bps() / 8 * queue_.to_seconds(), cubic_.bytes()) / 2;
+    test_window_ = cubic_.bytes() - less;
+    test_until_ = 0;
+  } else {
     low_wait_ = loss_.by_load() ? std::min(low_wait_ * 2, kRefreshInterval) : kLowWait;
     loss_.begin_low();
     low_at_ = now;
@@ -439,56 +480,83 @@ void FarController::begin_refresh(Time now, bool deep) {
   enter(Phase::kRefresh, now);
 }
 
-void FarController::advance_refresh(const Sample& sample) {
-  const Duration spent = sample.now - phase_since_;
-  const Duration rtt = std::max(rtt_.least(), Duration::milliseconds(4));
-  if (deep_) {
-    // A round trip after less is in flight than the line itself holds, there is no queue of ours.
-    const bool ours = queue_ < much() / 2;
-    if (!shallow_ && inflight_ <= allowance_.window_bytes) {
-      shallow_ = true;
-      shallow_at_ = delivered_ + inflight_;
+void FarController::advance_refresh(const Sample& sample, bool interval_ended) {
+  if (competing_) {
+    // A round trip after less is in flight, and an interval to see it.
+    if (test_until_ == 0 && static_cast<double>(inflight_) <= test_window_ + 2 * packet()) {
+      test_until_ = delivered_ + inflight_;
     }
-    const bool over = shallow_ && sample.prior_delivered_bytes >= shallow_at_;
-    if (!ours && !over) return;
+    if (test_until_ == 0 || sample.prior_delivered_bytes < test_until_ || !interval_ended) return;
     refreshed_ = sample.now;
-    compete(sample.now, !ours);
-    enter(Phase::kCruise, sample.now);
+    const QueueWitness::View now{queue_, prior_inflight_};
+    const double share = QueueWitness::share(test_from_, now, wire_bps());
+    ramping_ = share < kSmallShare;
+    if (share > kOurShare) {
+      compete(sample.now, false);
+      relearn_ = true;
+      enter(Phase::kDrain, sample.now);
+    } else {
+      enter(Phase::kCruise, sample.now);
+    }
     return;
   }
-  if (spent < rtt * 3 / 2) return;
+  const Duration rtt = std::max(rtt_.least(), Duration::milliseconds(4));
+  if (sample.now - phase_since_ < rtt * 3 / 2) return;
   refreshed_ = sample.now;
   enter(Phase::kCruise, sample.now);
 }
 
 void FarController::compete(Time now, bool yes) {
-  if (yes && !competing_) {
-    cubic_.start(now, product(wire_bps(), rtt_.least() + queue_));
-    queue_most_ = queue_;
-  }
+  if (yes == competing_) return;
   competing_ = yes;
+  // Beside others the queue may never be empty again.
+  if (yes) rtt_.hold(Time::never());
+  queue_cleared_ = 0;
+  if (!yes) {
+    competed_ = now;
+    rtt_.hold(now + kHoldAfter);
+    return;
+  }
+  // Soon it looks how large its share is.
+  refreshed_ = now - kRefreshInterval + smoothed_rtt_ * 2;
+  const double window = product(wire_bps(), rtt_.least() + queue_);
+  // Who was away for a moment goes on where it was.
+  const bool again = competed_ > Time{} && now - competed_ < kCompeteMemory;
+  ramping_ = false;
+  cubic_.start(now, again ? std::max(window, cubic_.bytes()) : window);
 }
 
 void FarController::advance_cruise(Time now, bool interval_ended) {
   if (!interval_ended || local()) return;
   if (target_limit_ != Duration::max()) target_limit_ = scaled(target_limit_, 1.002);
   const Duration since = now - refreshed_;
+  const bool due = since > (competing_ ? kRefreshInterval
+                                       : std::max(kRefreshInterval, rtt_.least() * kRefreshRounds));
   if (competing_) {
-    if (since > std::max(kRefreshInterval, rtt_.least() * kRefreshRounds)) begin_refresh(now, true);
+    queue_cleared_ =
+        queue_ <= std::max(target() / 2, Duration::milliseconds(1)) ? queue_cleared_ + 1 : 0;
+    if (queue_cleared_ >= kClearedIntervals) {
+      compete(now, false);
+    } else if (due) {
+      begin_refresh(now);
+    }
     return;
+  }
+  if (relearn_ && now - phase_since_ > smoothed_rtt_ * 2) {
+    // Whatever the RTT is now, it is so without a queue of ours.
+    relearn_ = false;
+    if (pressed()) rtt_.restart(now, rtt_.least() + queue_);
   }
   const Duration error = target() - queue_now();
   const Duration rtt = std::max(rtt_.least(), kGainLeastRtt);
   gain_ = std::clamp(1 + kGainSlope * error.to_seconds() / rtt.to_seconds() - mark_share_ / 2,
                      kLeastGain, loss_.by_load() ? 1.0 : kMostGain);
-  much_intervals_ = queue_ > much() ? much_intervals_ + 1 : 0;
   empty_intervals_ = queue_ < target() / 2 && !round_.limited ? empty_intervals_ + 1 : 0;
-  if (much_intervals_ >= kMuchIntervals) {
-    begin_refresh(now, true);
-  } else if (!round_.limited &&
-             (since > std::max(kRefreshInterval, rtt_.least() * kRefreshRounds) ||
-              (loss_.wants_low() && now - low_at_ > std::max(low_wait_, rtt_.least() * 10)))) {
-    begin_refresh(now, false);
+  if (!round_.limited && witness_.foreign()) {
+    compete(now, true);
+  } else if (!round_.limited && (due || (loss_.wants_low() &&
+                                         now - low_at_ > std::max(low_wait_, rtt_.least() * 10)))) {
+    begin_refresh(now);
   } else if (empty_intervals_ >= kEmptyIntervals && now >= probe_after_ && mark_share_ == 0) {
     probe_from_bps_ = bps();
     probe_rounds_ = 0;
@@ -554,9 +622,10 @@ void FarController::allow(Time) {
   }
   const Duration least = rtt_.least();
   const double slack = 3 * packet() + batch_;
-  if (competing_ && phase_ != Phase::kRefresh) {
+  if (competing_) {
     const double window = cubic_.bytes();
-    set(window, 1.2 * window * 8 / std::max(smoothed_rtt_, least).to_seconds());
+    set(phase_ == Phase::kRefresh ? test_window_ : window,
+        1.2 * window * 8 / std::max(smoothed_rtt_, least).to_seconds());
     return;
   }
   double gain = gain_ * cut_;
@@ -577,11 +646,6 @@ void FarController::allow(Time) {
       break;
     default:
       break;
-  }
-  if (phase_ == Phase::kRefresh && deep_) {
-    const double rate = std::min(bps(), rates_.last());
-    set(kDeepShare * product(rate, least), rate * refresh_gain_);
-    return;
   }
   // With a queue the line carried what it can, and the mean tells what that is; the greatest of
   // the last rounds is for when it did not.

@@ -80,9 +80,9 @@ class FarController final : public Controller {
   void leave_startup(Time now);
   void advance_cruise(Time now, bool interval_ended);
   void advance_probe(Time now, bool round_ended);
-  void advance_refresh(const Sample& sample);
+  void advance_refresh(const Sample& sample, bool interval_ended);
   void enter(Phase phase, Time now);
-  void begin_refresh(Time now, bool deep);
+  void begin_refresh(Time now);
   void compete(Time now, bool yes);
 
   void allow(Time now);
@@ -95,6 +95,7 @@ class FarController final : public Controller {
   double product(double rate_bps, Duration rtt) const { return rate_bps / 8 * rtt.to_seconds(); }
   Duration target() const;
   Duration queue_now() const;
+  bool pressed() const;   // we give way to a queue
   Duration much() const;  // a queue that ours alone cannot be
   double packet() const { return static_cast<double>(config_.packet_bytes); }
   void set(double window, double rate_bps);
@@ -145,6 +146,8 @@ class FarController final : public Controller {
     uint64_t delivered = 0;
     Duration least = Duration::max();
     uint32_t samples = 0;
+    int64_t rtt_sum_ns = 0;
+    uint64_t inflight_sum = 0;
   };
   Interval interval_;
   Duration before_least_ = Duration::max();
@@ -168,7 +171,6 @@ class FarController final : public Controller {
   double gain_ = 1;
   double cut_ = 1;
   uint32_t empty_intervals_ = 0;
-  uint32_t much_intervals_ = 0;
   Duration target_limit_ = Duration::max();
   double mark_share_ = 0;
   Duration probe_hold_;
@@ -179,10 +181,7 @@ class FarController final : public Controller {
 
   // Refresh.
   Time refreshed_;
-  bool deep_ = false;
   double refresh_gain_ = 1;
-  bool shallow_ = false;
-  uint64_t shallow_at_ = 0;  // delivered bytes
   Duration low_wait_;
   Time low_at_;
   uint64_t low_begin_ = 0;  // delivered bytes
@@ -192,7 +191,14 @@ class FarController final : public Controller {
   // Competing.
   bool competing_ = false;
   CubicWindow cubic_;
-  Duration queue_most_;
+  bool ramping_ = false;
+  QueueWitness witness_;
+  QueueWitness::View test_from_;
+  double test_window_ = 0;
+  uint64_t test_until_ = 0;  // delivered bytes; 0: the window is not reached yet
+  uint32_t queue_cleared_ = 0;
+  Time competed_;
+  bool relearn_ = false;
   uint64_t yielded_until_ = 0;  // delivered bytes
 
   // Undo.

@@ -387,7 +387,9 @@ class FarLink {
         break;
       }
     }
-    const uint64_t bytes = transmit(flow, false);
+    // Two, since one may be lost (RFC 9002, section 6.2.4).
+    uint64_t bytes = transmit(flow, false);
+    if (flow.unsent > 0) bytes += transmit(flow, false);
     flow.controller.on_sent(now_, bytes, flow.inflight);
     arm_timer(flow);
   }

@@ -12,11 +12,18 @@ constexpr double kLowHorizon = 8000;
 // More than this is never taken for chance.
 constexpr double kMostFloor = 0.25;
 constexpr double kWorthKnowing = 0.004;
+// A change of the queue that is seen for sure, and the intervals (quarters of a round trip) it
+// takes at least. After the most it should be gone in any case.
+constexpr size_t kLeastIntervals = 16;
+constexpr size_t kMostIntervals = 60;
+constexpr Duration kLeastChange = Duration::from_seconds(0.0015);
+constexpr double kLeastPackets = 8;
+constexpr double kForeignShare = 0.3;
 
 }  // namespace
 
 bool LeastRtt::add(Time now, Duration rtt) {
-  if (now - since_ >= kSpan) {
+  if (now - since_ >= kSpan && now >= held_until_) {
     since_ = now;
     at_ = (at_ + 1) % buckets_.size();
     buckets_[at_] = Duration::max();
@@ -25,6 +32,39 @@ bool LeastRtt::add(Time now, Duration rtt) {
   buckets_[at_] = std::min(buckets_[at_], rtt);
   least_ = *std::min_element(buckets_.begin(), buckets_.end());
   return good || rtt == least_;
+}
+
+void LeastRtt::restart(Time now, Duration rtt) {
+  buckets_.fill(Duration::max());
+  buckets_[at_] = least_ = rtt;
+  since_ = now;
+  held_until_ = {};
+}
+
+double QueueWitness::share(const View& from, const View& to, double bps) {
+  const double less = static_cast<double>(from.inflight) - static_cast<double>(to.inflight);
+  const double expected = less * 8 / bps;
+  if (expected <= 0) return 0;
+  return (from.queue - to.queue).to_seconds() / expected;
+}
+
+void QueueWitness::add(Duration queue, uint64_t inflight, double bps, double packet_bytes) {
+  to_ = {queue, inflight, bps};
+  packet_ = packet_bytes;
+  if (count_ == 0 || count_ >= kMostIntervals) {
+    from_ = to_;
+    count_ = 0;
+  }
+  ++count_;
+}
+
+bool QueueWitness::foreign() const {
+  if (count_ < kLeastIntervals) return false;
+  if (count_ >= kMostIntervals) return to_.queue > from_.queue * 3 / 4;
+  const double less = static_cast<double>(from_.inflight) - static_cast<double>(to_.inflight);
+  if (less < kLeastPackets * packet_ || less * 8 / to_.bps < kLeastChange.to_seconds())
+    return false;
+  return share(from_, to_, to_.bps) < kForeignShare;
 }
 
 double RoundRates::greatest() const { return *std::max_element(rates_.begin(), rates_.end()); }

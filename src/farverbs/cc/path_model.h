@@ -18,6 +18,10 @@ class LeastRtt {
   // Returns true if the path was seen without a queue: a sample as good as the least.
   bool add(Time now, Duration rtt);
   Duration least() const { return least_; }  // zero: unknown
+  // Nothing is forgotten until then.
+  void hold(Time until) { held_until_ = until; }
+  // Forgets all but this.
+  void restart(Time now, Duration rtt);
 
  private:
   static constexpr Duration kSpan = Duration::milliseconds(2500);
@@ -25,6 +29,32 @@ class LeastRtt {
   size_t at_ = 0;
   Time since_;
   Duration least_;
+  Time held_until_;
+};
+
+// Tells whose queue it is. A queue that is ours alone follows what we have in flight: a change of
+// that is a change of the queue's delay by as many bytes at our rate. If others share the line, it
+// changes by our share of that, and if they grow meanwhile, it does not change at all.
+class QueueWitness {
+ public:
+  struct View {
+    Duration queue;
+    uint64_t inflight = 0;  // when the packets left that saw this queue
+    double bps = 0;         // that the line carried for us
+  };
+  // One interval in which we gave way.
+  void add(Duration queue, uint64_t inflight, double bps, double packet_bytes);
+  void clear() { count_ = 0; }
+  // We gave way for some round trips, and the queue did not.
+  bool foreign() const;
+  // Our part of the queue's change between two views; 1 if we are alone. 0 if nothing changed.
+  static double share(const View& from, const View& to, double bps);
+
+ private:
+  View from_;
+  View to_;
+  size_t count_ = 0;  // intervals
+  double packet_ = 0;
 };
 
 class RoundRates {
