@@ -71,7 +71,7 @@ class ByteRanges {
   void clear() {
     prefix_ = 0;
     first_ = 0;
-    pieces_ = {};
+    pieces_ = std::vector<Piece>();
   }
   size_t memory_bytes() const { return pieces_.capacity() * sizeof(Piece); }  // of heap
 

@@ -1,7 +1,8 @@
-// FarResponder: the receiving half of the far transport (docs/far-transport.md, section 4), sans-IO:
-// places what arrives in any order, carries requests out in the order of their message numbers, and
-// keeps what is to be answered. It knows nothing of packet numbers: whoever calls it acknowledges
-// packets (kTaken), tells executed() and told() in its acknowledgements, and sends the responses.
+// FarResponder: the receiving half of the far transport (docs/far-transport.md, section 4),
+// sans-IO: places what arrives in any order, carries requests out in the order of their message
+// numbers, and keeps what is to be answered. It knows nothing of packet numbers: whoever calls it
+// acknowledges packets (kTaken), tells executed() and told() in its acknowledgements, and sends the
+// responses.
 //
 //   on_request()                     a request packet of the peer
 //   executed(), told()               for every acknowledgement
@@ -11,8 +12,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <vector>
 
+#include "farverbs/proto/far_messages.h"
+#include "farverbs/proto/far_placer.h"
+#include "farverbs/proto/far_receives.h"
 #include "farverbs/proto/queue_pair.h"
 #include "farverbs/wire/syndrome.h"
 
@@ -83,8 +87,68 @@ class FarResponder {
   size_t memory_bytes() const;  // of heap
 
  private:
+  // A packet whose ICRC holds, on its way to its message.
+  struct Arrival {
+    uint64_t number;  // of the message
+    const wire::PacketView& packet;
+    bool last;  // its payload ends with the message's last byte
+    uint32_t offset = 0;
+    uint32_t end = 0;  // of its payload in the message
+  };
+
+  bool goes_on(const wire::PacketView& packet, const wire::FarBase& base) const;
+  Verdict place_next(const wire::PacketView& packet, const PacketContext& context,
+                     const wire::FarBase& base);
+  Verdict take(Arrival& arrival, FarMessage& message);
+  Verdict take_write(Arrival& arrival, FarMessage& message);
+  Verdict take_send(Arrival& arrival, FarMessage& message);
+  Verdict take_read_or_atomic(const Arrival& arrival, FarMessage& message);
+  bool extent(Arrival& arrival, const FarMessage& message, uint32_t offset) const;
+  enum class Claim : uint8_t { kReady, kNotReady, kWrong };
+  Claim claim_receive(uint64_t number, FarMessage& message);
+  Verdict not_ready(uint64_t number, uint32_t offset);
+  void note_arrival(uint64_t number, uint32_t offset, uint32_t end);
+  Verdict place(const Arrival& arrival, FarMessage& message, uint32_t end);
+  void note_last(const Arrival& arrival, FarMessage& message);
+  Verdict fail(FarMessage& message, wire::NakCode code, model::AsyncEventType event,
+               model::CompletionStatus receive_status = model::CompletionStatus::kSuccess);
+  Verdict invalid(FarMessage& message) {
+    return fail(message, wire::NakCode::invalid_request, model::AsyncEventType::kQpRequestError);
+  }
+  Verdict fail_placing(FarMessage& message, FarPlaced placed);
+
+  // In order (far_execute.cc).
+  void carry_out();
+  bool carry_out(FarMessage& message);
+  bool complete_receive(FarMessage& message);
+  bool start_read(FarMessage& message);
+  bool execute_atomic(FarMessage& message);
+  void refuse(const FarMessage& message);
+
   model::Qp& qp_;
   const TransportConfig& config_;
+  FarMessages messages_;
+  FarReceives receives_;
+  FarPlacer placer_;
+  std::vector<Response> responses_;  // by message
+  uint32_t next_response_ = 0;       // those before it are handed out in whole
+  uint32_t waiting_responses_ = 0;   // READs and atomics that have come and wait for their turn
+
+  // Of the packet before, while its message is in progress.
+  FarMessage* current_ = nullptr;
+  uint64_t current_number_ = 0;
+
+  // A packet was dropped since its receive was not there: told until it comes again.
+  bool not_ready_ = false;
+  uint64_t not_ready_message_ = 0;  // the first such, and the first byte that was dropped
+  uint32_t not_ready_offset_ = 0;
+  uint32_t not_ready_limit_ = 0;
+
+  bool failed_ = false;
+  bool flushed_ = false;
+  uint32_t refused_message_ = 0;
+  wire::NakCode refused_code_{};
+  model::AsyncEventType failure_event_ = model::AsyncEventType::kDeviceFatal;
 };
 
 }  // namespace farverbs::proto
