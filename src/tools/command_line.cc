@@ -23,6 +23,7 @@ constexpr Purpose kPurposes[] = {
     {"serve", "Move data"},
     {"perf", "Measure"},
     {"ping", "Measure"},
+    {"compare", "Measure"},
     {"lab", "Emulate a network"},
     {"decode", "Find out what is wrong"},
     {"doctor", "Find out what is wrong"},
