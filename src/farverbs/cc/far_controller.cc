@@ -24,6 +24,7 @@ constexpr double kTargetMs = 2;
 constexpr double kTargetMsPerDecade = 2.5;
 constexpr double kTargetBps = 1e9;
 constexpr double kLeastTargetMs = 1;
+constexpr double kBackgroundTarget = 0.5;
 constexpr double kMostTargetMs = 6;
 constexpr int64_t kTargetRttDivisor = 4;  // at most
 constexpr double kTargetFullRttMs = 32;   // shorter paths want less
@@ -34,6 +35,12 @@ constexpr double kGainSlope = 0.5;
 constexpr Duration kGainLeastRtt = Duration::milliseconds(4);
 constexpr double kMostGain = 1.02;
 constexpr double kLeastGain = 0.9;
+constexpr double kBackgroundLeastGain = 0.5;
+constexpr double kBackgroundSlope = 0.25;
+// So much more than the target, and a quarter of that, is pressing.
+constexpr Duration kMargin = Duration::milliseconds(1);
+constexpr Duration kBackgroundMargin = Duration::microseconds(300);
+constexpr Duration kBackgroundHold = Duration::seconds(60);
 
 constexpr double kStartupGain = 2.77;  // 4 ln 2, see the BBR draft
 constexpr double kStartupGrowth = 1.25;
@@ -99,6 +106,7 @@ FarController::FarController(const FarConfig& config)
     packets = std::clamp(kTrainRate.bytes_for(config.initial_rtt) / config.packet_bytes,
                          kLeastTrain, kMostTrain);
   }
+  if (config.background) packets = kLeastTrain;
   train_bytes_ = train_left_ = packets * config.packet_bytes;
   probe_hold_ = kLeastProbeHold;
   low_wait_ = kLowWait;
@@ -140,8 +148,9 @@ std::optional<RememberedPath> FarController::remember() const {
 Duration FarController::target() const {
   const double decades = std::log10(kTargetBps / std::clamp(bps(), 1e5, 1e11));
   const double rtt_ms = rtt_.least().to_seconds() * 1e3;
-  const double wanted =
-      (kTargetMs + kTargetMsPerDecade * decades) * std::min(1.0, rtt_ms / kTargetFullRttMs);
+  const double wanted = (kTargetMs + kTargetMsPerDecade * decades) *
+                        std::min(1.0, rtt_ms / kTargetFullRttMs) *
+                        (config_.background ? kBackgroundTarget : 1);
   return std::min({from_ms(std::clamp(wanted, kLeastTargetMs, kMostTargetMs)),
                    rtt_.least() / kTargetRttDivisor, target_limit_});
 }
@@ -154,7 +163,7 @@ Duration FarController::queue_now() const {
 }
 
 bool FarController::pressed() const {
-  return queue_ > target() * 5 / 4 + Duration::milliseconds(1);
+  return queue_ > target() * 5 / 4 + (config_.background ? kBackgroundMargin : kMargin);
 }
 
 Duration FarController::much() const {
@@ -163,7 +172,7 @@ Duration FarController::much() const {
 
 void FarController::on_sent(Time now, uint64_t bytes, uint64_t inflight_bytes) {
   inflight_ = inflight_bytes;
-  if (phase_ != Phase::kStartup || hint_bps_ > 0) return;
+  if (phase_ != Phase::kStartup || hint_bps_ > 0 || config_.background) return;
   if (inflight_bytes == bytes && !timed_out_) {
     train_.start(train_bytes_, delivered_);
     train_left_ = train_bytes_;
@@ -431,7 +440,7 @@ void FarController::advance_startup(bool) {
   }
   if (round_.limited) return;
   // Hints.
-  if (!resumed_ && config_.remembered && rtt_.least() > Duration{}) {
+  if (!resumed_ && config_.remembered && !config_.background && rtt_.least() > Duration{}) {
     resumed_ = true;
     const Duration was = config_.remembered->min_rtt;
     if (rtt_.least() > scaled(was, 0.7) && rtt_.least() < scaled(was, 1.4)) {
@@ -530,6 +539,9 @@ void FarController::advance_cruise(Time now, bool interval_ended) {
   if (!interval_ended || local()) return;
   if (target_limit_ != Duration::max()) target_limit_ = scaled(target_limit_, 1.002);
   const Duration since = now - refreshed_;
+  // Whom the queue belongs to does not matter to who gives way to everybody; but it has to know
+  // the RTT without a queue for long, since others may never empty it.
+  if (config_.background) rtt_.hold(rtt_.last_better() + kBackgroundHold);
   const bool due = since > (competing_ ? kRefreshInterval
                                        : std::max(kRefreshInterval, rtt_.least() * kRefreshRounds));
   if (competing_) {
@@ -551,8 +563,12 @@ void FarController::advance_cruise(Time now, bool interval_ended) {
   const Duration rtt = std::max(rtt_.least(), kGainLeastRtt);
   gain_ = std::clamp(1 + kGainSlope * error.to_seconds() / rtt.to_seconds() - mark_share_ / 2,
                      kLeastGain, loss_.by_load() ? 1.0 : kMostGain);
+  if (config_.background && pressed()) {
+    const double over = -error.to_seconds() / target().to_seconds();
+    gain_ = std::clamp(1 - kBackgroundSlope * over, kBackgroundLeastGain, 1.0);
+  }
   empty_intervals_ = queue_ < target() / 2 && !round_.limited ? empty_intervals_ + 1 : 0;
-  if (!round_.limited && witness_.foreign()) {
+  if (!round_.limited && !config_.background && witness_.foreign()) {
     compete(now, true);
   } else if (!round_.limited && (due || (loss_.wants_low() &&
                                          now - low_at_ > std::max(low_wait_, rtt_.least() * 10)))) {
@@ -597,7 +613,7 @@ void FarController::on_timeout(Time now) {
 }
 
 void FarController::set(double window, double rate_bps) {
-  const double least = 4 * packet();
+  const double least = (config_.background ? 2 : 4) * packet();
   allowance_.window_bytes = static_cast<uint64_t>(
       std::clamp(window, least, static_cast<double>(config_.max_window_bytes)));
   allowance_.rate = BitRate::bits_per_second(static_cast<uint64_t>(rate_bps));
@@ -650,7 +666,8 @@ void FarController::allow(Time) {
   // With a queue the line carried what it can, and the mean tells what that is; the greatest of
   // the last rounds is for when it did not.
   const double empty = std::clamp(1 - queue_now().to_seconds() / target().to_seconds(), 0.0, 1.0);
-  const double base = (rates_.mean() + (bps() - rates_.mean()) * empty) / (1 - loss_.floor());
+  const double full = config_.background && pressed() ? rates_.last() : rates_.mean();
+  const double base = (full + (bps() - full) * empty) / (1 - loss_.floor());
   set(product(wire_bps(), room) * (1 + loss_.floor() / 4) + slack,
       (phase_ == Phase::kCruise ? base : wire_bps()) * gain);
 }

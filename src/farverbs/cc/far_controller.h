@@ -39,6 +39,7 @@ struct FarConfig {
   uint64_t packet_bytes = 1472;  // a full packet
   Duration initial_rtt;          // of the connection's set-up; zero: unknown
   std::optional<RememberedPath> remembered;
+  bool background = false;  // gives way to everybody, see ledbat.h
   uint64_t local_floor_bytes = 256 * 1024;
   uint64_t local_ceiling_bytes = 1024 * 1024;
   uint64_t max_window_bytes = uint64_t{4} << 30;

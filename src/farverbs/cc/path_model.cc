@@ -31,7 +31,9 @@ bool LeastRtt::add(Time now, Duration rtt) {
   const bool good = rtt <= least_ + least_ / 64 + Duration::microseconds(50);
   buckets_[at_] = std::min(buckets_[at_], rtt);
   least_ = *std::min_element(buckets_.begin(), buckets_.end());
-  return good || rtt == least_;
+  if (!good && rtt != least_) return false;
+  better_ = now;
+  return true;
 }
 
 void LeastRtt::restart(Time now, Duration rtt) {

@@ -20,6 +20,7 @@ class LeastRtt {
   Duration least() const { return least_; }  // zero: unknown
   // Nothing is forgotten until then.
   void hold(Time until) { held_until_ = until; }
+  Time last_better() const { return better_; }  // when the least was seen last, or improved
   // Forgets all but this.
   void restart(Time now, Duration rtt);
 
@@ -30,6 +31,7 @@ class LeastRtt {
   Time since_;
   Duration least_;
   Time held_until_;
+  Time better_;
 };
 
 // Tells whose queue it is. A queue that is ours alone follows what we have in flight: a change of
