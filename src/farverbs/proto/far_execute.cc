@@ -69,12 +69,17 @@ void FarResponder::carry_out() {
   while (!failed_) {
     FarMessage* const message = messages_.front();
     if (message == nullptr || !message->complete()) return;
-    if (!message->failed && carry_out(*message)) {
-      if (message == current_) current_ = nullptr;
-      messages_.pop_front();
-    } else {
-      refuse(*message);
-    }
+    conclude(*message);
+  }
+}
+
+// The next message is complete.
+void FarResponder::conclude(FarMessage& message) {
+  if (!message.failed && carry_out(message)) {
+    if (&message == current_) current_ = nullptr;
+    messages_.pop_front();
+  } else {
+    refuse(message);
   }
 }
 

@@ -12,7 +12,7 @@ using model::MemoryVerdict;
 FarPlaced FarPlacer::place(uint64_t number, FarMessage& message, uint32_t offset,
                            std::span<const std::byte> payload) {
   const auto end = offset + static_cast<uint32_t>(payload.size());
-  if (message.placed.contains(offset, end)) return FarPlaced::kDone;
+  const bool goes_on = offset <= message.placed.prefix() || offset == message.placed.end();
   copies_.clear();
   MemoryVerdict verdict = MemoryVerdict::kOk;
   message.placed.for_each_missing(offset, end, [&](uint32_t b, uint32_t e) {
@@ -33,7 +33,6 @@ FarPlaced FarPlacer::place(uint64_t number, FarMessage& message, uint32_t offset
   });
   if (verdict != MemoryVerdict::kOk) return FarPlaced::kProtection;
   // A packet that goes on where others ended needs no memory.
-  const bool goes_on = offset <= message.placed.prefix() || offset == message.placed.end();
   if (!goes_on && !messages_.room(number)) return FarPlaced::kNoRoom;
   const size_t before = message.placed.memory_bytes();
   if (!message.placed.add(offset, end)) return FarPlaced::kNoRoom;

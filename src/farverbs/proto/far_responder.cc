@@ -1,7 +1,9 @@
 #include "farverbs/proto/far_responder.h"
 
 #include <algorithm>
+#include <cstring>
 
+#include "farverbs/base/fault_guard.h"
 #include "farverbs/proto/placing.h"
 
 namespace farverbs::proto {
@@ -68,8 +70,12 @@ FarResponder::Verdict FarResponder::on_request(Time, const wire::PacketView& pac
   Arrival arrival{messages_.first() + static_cast<uint32_t>(ahead), packet, base.last};
   if (static_cast<uint32_t>(ahead) < config_.far_messages_ahead && !flushed_) {
     FarMessage* message = messages_.find(arrival.number);
-    if (message == nullptr) message = messages_.add(arrival.number);
-    if (message != nullptr) verdict = take(arrival, *message);
+    if (message == nullptr && ahead == 0 && base.last) {
+      verdict = take_whole(arrival);
+    } else {
+      if (message == nullptr) message = messages_.add(arrival.number);
+      if (message != nullptr) verdict = take(arrival, *message);
+    }
   }
   if (verdict == Verdict::kDropped) {
     ++qp_.counters.dropped_packets;
@@ -97,7 +103,7 @@ bool FarResponder::goes_on(const wire::PacketView& packet, const wire::FarBase& 
            place.rkey == m.key && place.offset >= m.checked_begin && end <= m.checked_end &&
            m.entry->holds(m.key);
   }
-  return packet.opcode() == wire::Opcode::far_send && m.kind == OpKind::send &&
+  return packet.opcode() == wire::Opcode::far_send && m.kind == OpKind::send && end <= kMostBytes &&
          packet.far_offset().offset == m.placed.end() &&
          packet.far_sequence().receive == m.sequence && end <= m.receive->wqe.length;
 }
@@ -145,6 +151,42 @@ FarResponder::Verdict FarResponder::place_next(const wire::PacketView& packet,
     carry_out();
   }
   return Verdict::kTaken;
+}
+
+// The last packet of the next message, of which nothing has come before: mostly it is all of it,
+// and needs no record.
+FarResponder::Verdict FarResponder::take_whole(Arrival& arrival) {
+  if (write_whole(arrival.packet)) return Verdict::kTaken;
+  FarMessage whole;
+  const Verdict verdict = take(arrival, whole);
+  current_ = nullptr;
+  if (verdict == Verdict::kDropped) return verdict;
+  if (whole.complete()) {
+    conclude(whole);
+  } else {
+    *messages_.add(arrival.number) = std::move(whole);  // the next message's always finds room
+  }
+  return verdict;
+}
+
+// A WRITE of one packet that nothing speaks against. False: nothing was done, see the general way.
+bool FarResponder::write_whole(const wire::PacketView& packet) {
+  if (packet.opcode() != wire::Opcode::far_write || !messages_.last(messages_.first()) ||
+      (qp_.attributes.access_flags & model::kRemoteWrite) == 0) {
+    return false;
+  }
+  const wire::FarPlace place = packet.far_place();
+  const std::span<const std::byte> payload = packet.payload();
+  const model::MemoryAccess found = qp_.memory.resolve(
+      place.rkey, qp_.pd, model::kRemoteWrite, place.address, payload.size(), true, qp_.qpn);
+  if (place.offset != 0 || payload.empty() || found.verdict != MemoryVerdict::kOk ||
+      !guarded([&] { std::memcpy(found.memory, payload.data(), payload.size()); })) {
+    return false;
+  }
+  messages_.pop_front();
+  ++qp_.counters.received_packets;
+  qp_.counters.received_payload_bytes += payload.size();
+  return true;
 }
 
 FarResponder::Verdict FarResponder::take(Arrival& arrival, FarMessage& message) {
@@ -288,7 +330,7 @@ FarResponder::Claim FarResponder::claim_receive(uint64_t number, FarMessage& mes
   }
   FarReceive* const receive = receives_.reach(receives_.done() + static_cast<uint32_t>(ahead));
   if (receive == nullptr) return Claim::kNotReady;
-  if (receive->owner != FarReceive::kNobody) return Claim::kWrong;
+  if (receive->owner != FarReceive::kNobody && receive->owner != number) return Claim::kWrong;
   receive->owner = number;
   message.receive = receive;
   message.takes_receive = true;

@@ -99,6 +99,8 @@ class FarResponder {
   bool goes_on(const wire::PacketView& packet, const wire::FarBase& base) const;
   Verdict place_next(const wire::PacketView& packet, const PacketContext& context,
                      const wire::FarBase& base);
+  Verdict take_whole(Arrival& arrival);
+  bool write_whole(const wire::PacketView& packet);
   Verdict take(Arrival& arrival, FarMessage& message);
   Verdict take_write(Arrival& arrival, FarMessage& message);
   Verdict take_send(Arrival& arrival, FarMessage& message);
@@ -119,6 +121,7 @@ class FarResponder {
 
   // In order (far_execute.cc).
   void carry_out();
+  void conclude(FarMessage& message);
   bool carry_out(FarMessage& message);
   bool complete_receive(FarMessage& message);
   bool start_read(FarMessage& message);
