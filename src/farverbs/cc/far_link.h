@@ -27,8 +27,11 @@ struct FarLinkSpec {
   Duration jitter;        // most; of whole batches of acknowledgements, without reordering
   double reordered = 0;   // share of packets that come later by ...
   Duration reorder_by;    // ... this
-  Duration mark_above;    // packets that wait longer in the queue are marked CE; zero: never
-  BitRate policer;        // zero: none; a token bucket before the queue
+  // Packets that wait longer than this in the queue are marked CE: all, or with a chance that grows
+  // up to mark_all_above. Zero: never.
+  Duration mark_above;
+  Duration mark_all_above;
+  BitRate policer;  // zero: none; a token bucket before the queue
   uint64_t policer_bytes = 0;
   uint32_t ack_every = 64;                          // packets, at most
   Duration ack_tick = Duration::microseconds(100);  // the receiver gathers packets this long
@@ -239,7 +242,7 @@ class FarLink {
       ++queue_drops_;
       return;
     }
-    const bool marked = spec_.mark_above > Duration{} && busy - now_ > spec_.mark_above;
+    const bool marked = marks(busy - now_);
     busy_until_ = busy + spec_.rate.time_for(bytes);
     if (lost_by_chance()) return;
     Duration later = spec_.round_trip + flow.extra;
@@ -261,6 +264,13 @@ class FarLink {
     const bool first = place == flow.returns.begin();
     flow.returns.insert(place, entry);
     if (first) flow.ack = std::max(now_, entry.at + spec_.ack_tick);
+  }
+
+  bool marks(Duration wait) {
+    if (spec_.mark_above == Duration{} || wait <= spec_.mark_above) return false;
+    if (wait >= spec_.mark_all_above) return true;
+    return prng_.chance((wait - spec_.mark_above).to_seconds() /
+                        (spec_.mark_all_above - spec_.mark_above).to_seconds());
   }
 
   bool lost_by_chance() {
