@@ -6,6 +6,8 @@ include(CMakePackageConfigHelpers)
 install(TARGETS farverbs RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(FILES README.md LICENSE CHANGELOG.md ARCHITECTURE.md
   DESTINATION ${CMAKE_INSTALL_DOCDIR} OPTIONAL)
+# For Wireshark and tshark: -X lua_script:.../farverbs.lua
+install(FILES dissector/farverbs.lua DESTINATION ${CMAKE_INSTALL_DATADIR}/farverbs)
 
 if(NOT TARGET farverbs_verbs)
   return()
