@@ -328,7 +328,8 @@ MemoryAccess MemoryTable::resolve(MemoryKey key, PdId pd, uint32_t access, uint6
   if (!inside(address, length, entry_address, entry_length)) {
     return {MemoryVerdict::kOutOfBounds, nullptr, nullptr};
   }
-  return {MemoryVerdict::kOk, memory + (address - entry_address), entry};
+  const uint64_t offset = address - entry_address;
+  return {MemoryVerdict::kOk, memory + offset, entry, entry_length - offset};
 }
 
 size_t MemoryTable::size() const {

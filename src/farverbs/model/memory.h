@@ -53,6 +53,7 @@ struct MemoryAccess {
   MemoryVerdict verdict = MemoryVerdict::kUnknownKey;
   std::byte* memory = nullptr;   // valid if kOk
   MemoryEntry* entry = nullptr;  // valid if kOk
+  uint64_t room = 0;             // bytes from `memory` to the entry's end; valid if kOk
 };
 
 class MemoryTable {

@@ -18,9 +18,6 @@ using wire::OpKind;
 namespace {
 
 constexpr uint32_t kMostBytes = uint32_t{1} << 31;
-// A WRITE's key is looked up for this much ahead, so that most packets need only compare it.
-constexpr uint32_t kCheckAhead = 65'536;
-
 // How far `number` is behind `reference` in the order of 32-bit numbers.
 int32_t distance(uint32_t number, uint64_t reference) {
   return static_cast<int32_t>(number - static_cast<uint32_t>(reference));
@@ -235,19 +232,14 @@ FarResponder::Verdict FarResponder::take_write(Arrival& arrival, FarMessage& mes
   message.key = place.rkey;
   const auto payload = static_cast<uint32_t>(packet.payload().size());
   if (payload > 0) {
-    model::MemoryAccess found;
-    const auto ask = [&](uint32_t bytes) {
-      found = qp_.memory.resolve(place.rkey, qp_.pd, model::kRemoteWrite, place.address, bytes,
-                                 true, qp_.qpn);
-      message.checked_begin = place.offset;
-      message.checked_end = place.offset + bytes;
-      return found.verdict == MemoryVerdict::kOk;
-    };
-    if ((arrival.last || place.offset > kMostBytes - kCheckAhead || payload > kCheckAhead ||
-         !ask(kCheckAhead)) &&
-        !ask(payload)) {
+    const model::MemoryAccess found = qp_.memory.resolve(place.rkey, qp_.pd, model::kRemoteWrite,
+                                                         place.address, payload, true, qp_.qpn);
+    if (found.verdict != MemoryVerdict::kOk) {
       return fail(message, NakCode::remote_access_error, AsyncEventType::kQpAccessError);
     }
+    message.checked_begin = place.offset;
+    message.checked_end = place.offset + static_cast<uint32_t>(std::min<uint64_t>(
+                                             found.room, kMostBytes - place.offset));
     message.entry = found.entry;
     message.memory = reinterpret_cast<uintptr_t>(found.memory) - place.offset;
   }

@@ -61,6 +61,16 @@ class FarResponder {
   // plausible; its ICRC is unchecked unless context.unchecked is nullptr.
   Verdict on_request(Time now, const wire::PacketView& packet, const PacketContext& context);
 
+  // Takes packets from the front of a received burst that go on, in one size, with the message in
+  // progress, in one go: WRITE or SEND with the packet numbers from `first` on, the next ones, all
+  // but a message's last packet. 0 is always a right answer: then on_request() takes the first.
+  struct RunTaken {
+    size_t packets = 0;
+    bool ack_request = false;  // of any of them
+    wire::FarBase base;        // of the first; the others' asks for the same acknowledgements
+  };
+  RunTaken on_run(const ReceivedRun& run, PacketNumber first);
+
   // How many messages have been carried out (low 32 bits); after a refusal the number of the
   // message that was refused.
   uint32_t executed() const;

@@ -42,7 +42,9 @@ struct Receiver {
   void write(uint32_t message, bool last, uint32_t offset, uint64_t address, uint32_t size) {
     wire::Bth bth;
     bth.opcode = static_cast<uint8_t>(wire::Opcode::far_write);
+    bth.psn = Psn(number);
     wire::FarBase base;
+    base.number_high = static_cast<uint16_t>(number++ >> 24);
     base.message = message;
     base.last = last;
     const size_t at = packets.size();
@@ -51,6 +53,27 @@ struct Receiver {
         wire::emit_headers(packets.data() + at, bth, base, wire::FarPlace{address, key, offset});
     wire::seal(packets.data() + at, header, std::span(source).first(size), flow, 0);
     sizes.push_back(packets.size() - at);
+  }
+  // The same as a burst of which runs are taken.
+  double take_runs() {
+    PacketContext context;
+    context.unchecked = &flow;
+    const double start = cpu_seconds();
+    const std::span<const std::byte> all(packets);
+    const size_t size = sizes[0];
+    PacketNumber next = number - sizes.size();
+    for (size_t at = 0; at < all.size();) {
+      const auto packet = wire::parse(all.subspan(at, size));
+      benchmark::DoNotOptimize(far->on_request({}, *packet, context));
+      at += size;
+      const size_t taken = far->on_run({all.subspan(at), size, context}, ++next).packets;
+      at += taken * size;
+      next += taken;
+    }
+    const double seconds = cpu_seconds() - start;
+    packets.clear();
+    sizes.clear();
+    return seconds;
   }
   // Hands the packets over; seconds.
   double take() {
@@ -81,10 +104,12 @@ struct Receiver {
   std::unique_ptr<FarResponder> far;
   std::vector<std::byte> packets;
   std::vector<size_t> sizes;
+  PacketNumber number = 1;
 };
 
 // `packets` to a message; `ahead`: message 0 never comes.
-void write(benchmark::State& state, uint32_t size, uint32_t packets, bool ahead) {
+void write(benchmark::State& state, uint32_t size, uint32_t packets, bool ahead,
+           bool runs = false) {
   Receiver r;
   uint32_t message = ahead ? 1 : 0;
   uint64_t place = 0;
@@ -101,7 +126,7 @@ void write(benchmark::State& state, uint32_t size, uint32_t packets, bool ahead)
       r.write(message, index + 1 == packets, index * size, place + size_t{index} * size, size);
       if (index + 1 == packets) ++message;
     }
-    const double seconds = r.take();
+    const double seconds = runs ? r.take_runs() : r.take();
     state.SetIterationTime(seconds);
     total += seconds;
     count += kBatch;
@@ -138,6 +163,7 @@ void bare(benchmark::State& state) {
 }
 
 void BM_FarLongWrite(benchmark::State& state) { write(state, 1432, kBatch, false); }
+void BM_FarLongWriteRun(benchmark::State& state) { write(state, 1432, kBatch, false, true); }
 void BM_FarLongWrite64(benchmark::State& state) { write(state, 64, kBatch, false); }
 void BM_FarLongWriteAhead(benchmark::State& state) { write(state, 1432, kBatch, true); }
 void BM_FarWriteOfThree(benchmark::State& state) { write(state, 1364, 3, false); }
@@ -148,6 +174,7 @@ void BM_FarWrite64Ahead(benchmark::State& state) { write(state, 64, 1, true); }
 
 BENCHMARK(bare)->Name("BM_FarBareCheckAndCopy")->Arg(1432)->Arg(1364)->Arg(64)->UseManualTime();
 BENCHMARK(BM_FarLongWrite)->UseManualTime();
+BENCHMARK(BM_FarLongWriteRun)->UseManualTime();
 BENCHMARK(BM_FarLongWrite64)->UseManualTime();
 BENCHMARK(BM_FarLongWriteAhead)->UseManualTime();
 BENCHMARK(BM_FarWrite1432)->UseManualTime();

@@ -40,6 +40,12 @@ Bytes changed(Bytes bytes, F&& change) {
   }
   return bytes;
 }
+inline Bytes numbered(Bytes bytes, PacketNumber number) {
+  return changed(std::move(bytes), [number](Bytes& b) {
+    for (size_t i = 0; i < 3; ++i) b[9 + i] = static_cast<std::byte>(number >> (16 - 8 * i));
+    for (size_t i = 0; i < 2; ++i) b[12 + i] = static_cast<std::byte>(number >> (32 - 8 * i));
+  });
+}
 inline Bytes solicited(Bytes bytes) {
   return changed(std::move(bytes), [](Bytes& b) { b[1] |= std::byte{0x80}; });
 }
@@ -62,6 +68,13 @@ class FarSide {
     context.source = endpoint(2);
     context.unchecked = &flow;
     return far.on_request(a.now, *parsed, context);
+  }
+  FarResponder::RunTaken take_run(const std::vector<Bytes>& packets, PacketNumber first) {
+    Bytes burst;
+    for (const Bytes& packet : packets) burst.insert(burst.end(), packet.begin(), packet.end());
+    PacketContext context;
+    context.unchecked = &flow;
+    return far.on_run({burst, packets[0].size(), context}, first);
   }
   // Bytes [begin, end) of a WRITE of `data` to `to`.
   Bytes write(uint32_t message, size_t to, const Bytes& data, size_t begin, size_t end) const {
