@@ -9,6 +9,11 @@ namespace {
 
 // Below this RTT a path is local.
 constexpr Duration kLocalRtt = Duration::milliseconds(1);
+constexpr double kLocalFloorDivisor = 4;
+constexpr double kLocalExcess = 0.05;
+constexpr double kLocalCut = 0.7;
+constexpr double kLocalRegrowth = 1.002;  // a round
+constexpr Duration kLocalHold = Duration::seconds(60);
 constexpr Duration kLocalFloorTime = Duration::milliseconds(2);
 constexpr double kLeastLocalFloor = 16 * 1024;
 
@@ -24,14 +29,14 @@ constexpr double kTargetMs = 2;
 constexpr double kTargetMsPerDecade = 2.5;
 constexpr double kTargetBps = 1e9;
 constexpr double kLeastTargetMs = 1;
-constexpr double kBackgroundTarget = 0.5;
+constexpr double kBackgroundTargetMs = 1.2;
 constexpr double kMostTargetMs = 6;
 constexpr int64_t kTargetRttDivisor = 4;  // at most
 constexpr double kTargetFullRttMs = 32;   // shorter paths want less
 
 // The gain's slope: this part of the queue's error is corrected in a round trip. What is done is
 // seen one and a quarter round trips later; more than 0.8 would swing.
-constexpr double kGainSlope = 0.5;
+constexpr double kGainSlope = 0.7;
 constexpr Duration kGainLeastRtt = Duration::milliseconds(4);
 constexpr double kMostGain = 1.02;
 constexpr double kLeastGain = 0.9;
@@ -63,6 +68,7 @@ constexpr Duration kMostProbeHold = Duration::seconds(8);
 
 constexpr Duration kRefreshInterval = Duration::seconds(5);
 constexpr int64_t kRefreshRounds = 20;
+constexpr Duration kRefreshFound = Duration::microseconds(700);
 constexpr Duration kLowWait = Duration::seconds(1);
 constexpr double kSlower = 0.8;
 constexpr uint32_t kSlowIntervals = 4;
@@ -74,6 +80,7 @@ constexpr Duration kHoldAfter = Duration::seconds(30);
 constexpr Duration kCompeteMemory = Duration::seconds(10);
 
 constexpr double kRamp = 0.25;
+constexpr double kNoisePackets = 8;
 constexpr double kCongestedCut = 0.85;
 constexpr double kCleanFloor = 0.0005;
 constexpr double kExcessLoss = 0.02;
@@ -90,7 +97,7 @@ constexpr Duration kUnknownRtt = Duration::milliseconds(100);
 constexpr uint64_t kInitialWindowTrains = 2;
 constexpr double kTrainTrust = 0.7;
 constexpr double kMemoryTrust = 0.5;
-constexpr double kHintStep = 16;  // initial windows
+constexpr double kHintStep = 32;  // initial windows
 
 Duration scaled(Duration d, double gain) {
   return Duration::nanoseconds(static_cast<int64_t>(static_cast<double>(d.ns()) * gain));
@@ -110,7 +117,18 @@ FarController::FarController(const FarConfig& config)
   train_bytes_ = train_left_ = packets * config.packet_bytes;
   probe_hold_ = kLeastProbeHold;
   low_wait_ = kLowWait;
+  resume(config.initial_rtt);
   allow_start();
+}
+
+// Once an RTT is known, if it is the remembered path's.
+void FarController::resume(Duration rtt) {
+  if (!config_.remembered || config_.background || hint_.known() || rtt == Duration{}) return;
+  const Duration was = config_.remembered->min_rtt;
+  if (rtt > scaled(was, 0.7) && rtt < scaled(was, 1.4)) {
+    hint_.learn(static_cast<double>(config_.remembered->rate.bps()), kMemoryTrust,
+                std::numeric_limits<double>::max());
+  }
 }
 
 bool FarController::local() const {
@@ -148,9 +166,9 @@ std::optional<RememberedPath> FarController::remember() const {
 Duration FarController::target() const {
   const double decades = std::log10(kTargetBps / std::clamp(bps(), 1e5, 1e11));
   const double rtt_ms = rtt_.least().to_seconds() * 1e3;
-  const double wanted = (kTargetMs + kTargetMsPerDecade * decades) *
-                        std::min(1.0, rtt_ms / kTargetFullRttMs) *
-                        (config_.background ? kBackgroundTarget : 1);
+  const double wanted = config_.background ? kBackgroundTargetMs
+                                           : (kTargetMs + kTargetMsPerDecade * decades) *
+                                                 std::min(1.0, rtt_ms / kTargetFullRttMs);
   return std::min({from_ms(std::clamp(wanted, kLeastTargetMs, kMostTargetMs)),
                    rtt_.least() / kTargetRttDivisor, target_limit_});
 }
@@ -160,6 +178,12 @@ Duration FarController::queue_now() const {
   const double less = static_cast<double>(prior_inflight_) - static_cast<double>(inflight_);
   if (less <= 0 || wire_bps() <= 0) return queue_;
   return std::max(queue_ - Duration::from_seconds(less * 8 / wire_bps()), Duration{});
+}
+
+// How much of what is in flight may be there or not by chance, and by batches.
+double FarController::noise() const {
+  const double packets = static_cast<double>(inflight_) / packet();
+  return (kNoisePackets + 3 * std::sqrt(loss_.floor() * packets)) * packet();
 }
 
 bool FarController::pressed() const {
@@ -172,7 +196,7 @@ Duration FarController::much() const {
 
 void FarController::on_sent(Time now, uint64_t bytes, uint64_t inflight_bytes) {
   inflight_ = inflight_bytes;
-  if (phase_ != Phase::kStartup || hint_bps_ > 0 || config_.background) return;
+  if (phase_ != Phase::kStartup || hint_.known() || config_.background) return;
   if (inflight_bytes == bytes && !timed_out_) {
     train_.start(train_bytes_, delivered_);
     train_left_ = train_bytes_;
@@ -195,7 +219,10 @@ void FarController::on_feedback(const Sample& sample) {
     ++interval_.samples;
     interval_.rtt_sum_ns += sample.rtt.ns();
     interval_.inflight_sum += sample.prior_inflight_bytes;
-    if (first) refreshed_ = sample.now;
+    if (first) {
+      refreshed_ = sample.now;
+      resume(sample.rtt);
+    }
   }
   batch_ = std::max(batch_, static_cast<double>(sample.acked_bytes));
   if (sample.lost_bytes > 0 && sample.has_rtt) {
@@ -221,9 +248,10 @@ void FarController::on_feedback(const Sample& sample) {
       best_sample_ = std::max(best_sample_, rate);
       rates_.raise(rate);
     }
-    if (train_.measuring() && train_.on_delivered(sample.now, delivered_) && hint_bps_ == 0) {
-      hint_bps_ = static_cast<double>(train_.rate().bps());
-      hint_trust_ = kTrainTrust;
+    if (train_.measuring() && train_.on_delivered(sample.now, delivered_) && !hint_.known() &&
+        !train_.rate().is_zero()) {
+      hint_.learn(static_cast<double>(train_.rate().bps()), kTrainTrust,
+                  kHintStep * initial_window() * 8 / rtt_.least().to_seconds());
     }
   }
   if (competing_ && sample.acked_bytes > 0) {
@@ -286,6 +314,11 @@ void FarController::update_interval(const Sample& sample) {
   const Duration span = sample.now - interval_.since;
   const double rate =
       static_cast<double>(sample.delivered_bytes - interval_.delivered) * 8 / span.to_seconds();
+  if (phase_ == Phase::kStartup) {
+    const double total = static_cast<double>(round_.acked + round_.lost);
+    const double lost = total > 0 ? static_cast<double>(round_.lost) / total : 0;
+    hint_.on_interval(rate / (1 - std::min(lost, kMostChance)), queue_ > Duration::milliseconds(2));
+  }
   if (phase_ == Phase::kStartup && queue_ > Duration::milliseconds(1)) {
     interval_bps_ = std::max(interval_bps_, rate);
   }
@@ -304,7 +337,7 @@ void FarController::update_interval(const Sample& sample) {
   if (phase_ == Phase::kCruise && !competing_ && pressed()) {
     // Means of the same packets, so that queue and flight belong together.
     witness_.add(Duration::nanoseconds(interval_.rtt_sum_ns / interval_.samples) - rtt_.least(),
-                 interval_.inflight_sum / interval_.samples, rate / (1 - loss_.floor()), packet());
+                 interval_.inflight_sum / interval_.samples, rate / (1 - loss_.floor()), noise());
   } else {
     witness_.clear();
   }
@@ -362,12 +395,29 @@ void FarController::judge_losses(const Sample& sample) {
     loss_.add(round_.ordinary_acked / packet(), round_.ordinary_lost / packet(), false);
   }
   if (share < kMostChance) loss_.add(round_.low_acked / packet(), round_.low_lost / packet(), true);
+  if (local()) {
+    judge_local_losses(lost / packet() > expected + 5 * std::sqrt(expected) + 3 &&
+                       share > loss_.floor() + kLocalExcess);
+    return;
+  }
   if (excess && queued && phase_ != Phase::kStartup &&
       sample.prior_delivered_bytes >= yielded_until_) {
     respond_to_congestion(sample.now);
   }
   if (round_.marked > 0 && competing_ && sample.prior_delivered_bytes >= yielded_until_) {
     respond_to_congestion(sample.now);
+  }
+}
+
+// The peer's socket buffer may be shorter than the window's floor.
+void FarController::judge_local_losses(bool excess) {
+  const double floor = static_cast<double>(config_.local_floor_bytes);
+  if (excess) {
+    local_cap_ = std::max(floor / kLocalFloorDivisor,
+                          kLocalCut * static_cast<double>(inflight_ + round_.lost));
+  } else if (local_cap_ > 0) {
+    local_cap_ *= kLocalRegrowth;
+    if (local_cap_ > 4 * static_cast<double>(config_.local_ceiling_bytes)) local_cap_ = 0;
   }
 }
 
@@ -439,23 +489,6 @@ void FarController::advance_startup(bool) {
     return;
   }
   if (round_.limited) return;
-  // Hints.
-  if (!resumed_ && config_.remembered && !config_.background && rtt_.least() > Duration{}) {
-    resumed_ = true;
-    const Duration was = config_.remembered->min_rtt;
-    if (rtt_.least() > scaled(was, 0.7) && rtt_.least() < scaled(was, 1.4)) {
-      hint_bps_ = static_cast<double>(config_.remembered->rate.bps());
-      hint_trust_ = kMemoryTrust;
-      hint_step_ = 1e18;
-    }
-  } else if (hint_bps_ > 0 && bps() >= 0.85 * hint_trust_ * hint_bps_) {
-    if (hint_trust_ < 1) {
-      hint_trust_ = 1;
-      hint_cap_ = 1.1 * hint_bps_;
-    } else {
-      hint_cap_ *= 1.5;
-    }
-  }
   if (bps() >= kStartupGrowth * plateau_bps_) {
     plateau_bps_ = bps();
     plateau_rounds_ = 0;
@@ -475,7 +508,11 @@ void FarController::leave_startup(Time now) {
 void FarController::begin_refresh(Time now) {
   const Duration rtt = std::max(rtt_.least(), Duration::milliseconds(4));
   const double depth = (queue_ + Duration::milliseconds(2)).to_seconds() / rtt.to_seconds();
-  refresh_gain_ = 1 - std::clamp(depth, 0.05, 0.25);
+  // A least that the last refresh made lower was queue; then this one goes deeper.
+  const bool deeper = refresh_least_ > rtt_.least() + kRefreshFound;
+  refresh_depth_ = std::clamp(deeper ? 2 * refresh_depth_ : depth, 0.05, 0.25);
+  refresh_gain_ = 1 - refresh_depth_;
+  refresh_least_ = rtt_.least();
   if (competing_) {
     test_from_ = {queue_, prior_inflight_};
     const double less = std::min(wire_bps() / 8 * queue_.to_seconds(), cubic_.bytes()) / 2;
@@ -515,6 +552,14 @@ void FarController::advance_refresh(const Sample& sample, bool interval_ended) {
   enter(Phase::kCruise, sample.now);
 }
 
+bool FarController::found_lower(Time now) const {
+  return refresh_least_ > rtt_.least() + kRefreshFound && now - phase_since_ > rtt_.least() * 3 / 2;
+}
+
+bool FarController::wants_low(Time now) const {
+  return loss_.wants_low() && now - low_at_ > std::max(low_wait_, rtt_.least() * 10);
+}
+
 void FarController::compete(Time now, bool yes) {
   if (yes == competing_) return;
   competing_ = yes;
@@ -528,7 +573,9 @@ void FarController::compete(Time now, bool yes) {
   }
   // Soon it looks how large its share is.
   refreshed_ = now - kRefreshInterval + smoothed_rtt_ * 2;
-  const double window = product(wire_bps(), rtt_.least() + queue_);
+  // What was given up to see whose queue it is comes back.
+  const double window = std::max(product(wire_bps(), rtt_.least() + queue_),
+                                 static_cast<double>(witness_.before().inflight));
   // Who was away for a moment goes on where it was.
   const bool again = competed_ > Time{} && now - competed_ < kCompeteMemory;
   ramping_ = false;
@@ -536,7 +583,12 @@ void FarController::compete(Time now, bool yes) {
 }
 
 void FarController::advance_cruise(Time now, bool interval_ended) {
-  if (!interval_ended || local()) return;
+  if (!interval_ended) return;
+  if (local()) {
+    // The window's own queue must not make it look longer.
+    rtt_.hold(rtt_.last_better() + kLocalHold);
+    return;
+  }
   if (target_limit_ != Duration::max()) target_limit_ = scaled(target_limit_, 1.002);
   const Duration since = now - refreshed_;
   // Whom the queue belongs to does not matter to who gives way to everybody; but it has to know
@@ -570,8 +622,7 @@ void FarController::advance_cruise(Time now, bool interval_ended) {
   empty_intervals_ = queue_ < target() / 2 && !round_.limited ? empty_intervals_ + 1 : 0;
   if (!round_.limited && !config_.background && witness_.foreign()) {
     compete(now, true);
-  } else if (!round_.limited && (due || (loss_.wants_low() &&
-                                         now - low_at_ > std::max(low_wait_, rtt_.least() * 10)))) {
+  } else if (!round_.limited && (due || found_lower(now) || wants_low(now))) {
     begin_refresh(now);
   } else if (empty_intervals_ >= kEmptyIntervals && now >= probe_after_ && mark_share_ == 0) {
     probe_from_bps_ = bps();
@@ -674,37 +725,33 @@ void FarController::allow(Time) {
 
 void FarController::allow_start() {
   // Nothing came back yet.
+  if (hint_.known()) {
+    const double rate = hint_.rate(0);
+    set(1.2 * product(rate, config_.initial_rtt), rate);
+    return;
+  }
   const Duration rtt = config_.initial_rtt > Duration{} ? config_.initial_rtt : kUnknownRtt;
   if (train_left_ > 0) {
     set(static_cast<double>(train_bytes_), 0);
     return;
   }
-  const auto window = static_cast<double>(kInitialWindowTrains * train_bytes_);
-  set(window, static_cast<double>(train_bytes_) * 8 / rtt.to_seconds());
+  set(initial_window(), static_cast<double>(train_bytes_) * 8 / rtt.to_seconds());
+}
+
+double FarController::initial_window() const {
+  return static_cast<double>(kInitialWindowTrains * train_bytes_);
 }
 
 void FarController::allow_startup() {
-  const double initial = static_cast<double>(kInitialWindowTrains * train_bytes_);
+  const double initial = initial_window();
   const Duration least = rtt_.least();
   if (train_.measuring() && train_left_ > 0) {
     set(initial, 0);
     return;
   }
-  double rate = std::max(kStartupGain * bps(), initial * 8 / least.to_seconds());
-  if (hint_bps_ > 0) {
-    const double step = std::max(hint_step_, kHintStep * initial + 4 * product(bps(), least));
-    const double hinted = std::min(hint_trust_ * hint_bps_, step * 8 / least.to_seconds());
-    if (hint_trust_ < 1) {
-      rate = hinted;
-    } else {
-      rate = std::clamp(rate, std::min(hinted, rate), std::max(hint_cap_, hinted));
-      rate = std::max(rate, hinted);
-    }
-  }
-  const double window = std::max(
-      2 * product(bps(), least),
-      hint_bps_ > 0 ? 1.2 * product(std::min(rate, hint_cap_ + hint_trust_ * hint_bps_), least)
-                    : 0);
+  const double rate = hint_.rate(std::max(kStartupGain * bps(), initial * 8 / least.to_seconds()));
+  const double window =
+      std::max(2 * product(bps(), least), hint_.known() ? 1.2 * product(hint_.rate(0), least) : 0);
   set(std::max(initial, window) + batch_, rate);
 }
 

@@ -25,6 +25,7 @@
 #include "farverbs/cc/controller.h"
 #include "farverbs/cc/cubic_window.h"
 #include "farverbs/cc/path_model.h"
+#include "farverbs/cc/start_hint.h"
 #include "farverbs/cc/train_estimate.h"
 
 namespace farverbs::cc {
@@ -73,6 +74,7 @@ class FarController final : public Controller {
   void count_losses(const Sample& sample);
   void update_interval(const Sample& sample);
   void judge_losses(const Sample& sample);
+  void judge_local_losses(bool excess);
   void respond_to_congestion(Time now);
   void undo();
 
@@ -84,9 +86,13 @@ class FarController final : public Controller {
   void advance_refresh(const Sample& sample, bool interval_ended);
   void enter(Phase phase, Time now);
   void begin_refresh(Time now);
+  bool found_lower(Time now) const;
+  bool wants_low(Time now) const;
   void compete(Time now, bool yes);
 
   void allow(Time now);
+  void resume(Duration rtt);
+  double initial_window() const;
   void allow_start();
   void allow_local();
   void allow_startup();
@@ -96,6 +102,7 @@ class FarController final : public Controller {
   double product(double rate_bps, Duration rtt) const { return rate_bps / 8 * rtt.to_seconds(); }
   Duration target() const;
   Duration queue_now() const;
+  double noise() const;
   bool pressed() const;   // we give way to a queue
   Duration much() const;  // a queue that ours alone cannot be
   double packet() const { return static_cast<double>(config_.packet_bytes); }
@@ -160,13 +167,9 @@ class FarController final : public Controller {
   uint64_t train_bytes_;
   uint64_t train_left_;
   TrainEstimate train_;
-  double hint_bps_ = 0;
-  double hint_trust_ = 0;
-  double hint_cap_ = 0;
-  double hint_step_ = 0;  // bytes that one round may add by a hint
+  StartHint hint_;
   double plateau_bps_ = 0;
   uint32_t plateau_rounds_ = 0;
-  bool resumed_ = false;
 
   // Cruise.
   double gain_ = 1;
@@ -183,6 +186,8 @@ class FarController final : public Controller {
   // Refresh.
   Time refreshed_;
   double refresh_gain_ = 1;
+  double refresh_depth_ = 0;
+  Duration refresh_least_;  // before it
   Duration low_wait_;
   Time low_at_;
   uint64_t low_begin_ = 0;  // delivered bytes
@@ -213,7 +218,6 @@ class FarController final : public Controller {
   Before before_;
 
   bool timed_out_ = false;
-  uint32_t local_good_rounds_ = 0;
   double local_cap_ = 0;
 };
 

@@ -3,7 +3,7 @@
 // two, and it gives way to whoever makes the queue longer. Like LEDBAT++ it decreases by factors,
 // leaves slow start by delay, and slows down now and then to see the RTT without a queue; unlike
 // them it measures rates, so that it fills long lines and is not stopped by chance losses. It is
-// FarController with half the target, which never competes.
+// FarController with a target of little more than a millisecond, which never competes.
 #pragma once
 
 #include "farverbs/cc/far_controller.h"

@@ -17,7 +17,6 @@ constexpr double kWorthKnowing = 0.004;
 constexpr size_t kLeastIntervals = 16;
 constexpr size_t kMostIntervals = 60;
 constexpr Duration kLeastChange = Duration::from_seconds(0.0015);
-constexpr double kLeastPackets = 8;
 constexpr double kForeignShare = 0.3;
 
 }  // namespace
@@ -50,9 +49,9 @@ double QueueWitness::share(const View& from, const View& to, double bps) {
   return (from.queue - to.queue).to_seconds() / expected;
 }
 
-void QueueWitness::add(Duration queue, uint64_t inflight, double bps, double packet_bytes) {
+void QueueWitness::add(Duration queue, uint64_t inflight, double bps, double noise_bytes) {
   to_ = {queue, inflight, bps};
-  packet_ = packet_bytes;
+  noise_ = noise_bytes;
   if (count_ == 0 || count_ >= kMostIntervals) {
     from_ = to_;
     count_ = 0;
@@ -62,10 +61,9 @@ void QueueWitness::add(Duration queue, uint64_t inflight, double bps, double pac
 
 bool QueueWitness::foreign() const {
   if (count_ < kLeastIntervals) return false;
-  if (count_ >= kMostIntervals) return to_.queue > from_.queue * 3 / 4;
   const double less = static_cast<double>(from_.inflight) - static_cast<double>(to_.inflight);
-  if (less < kLeastPackets * packet_ || less * 8 / to_.bps < kLeastChange.to_seconds())
-    return false;
+  if (count_ >= kMostIntervals) return less > 0 && to_.queue > from_.queue * 3 / 4;
+  if (less < noise_ || less * 8 / to_.bps < kLeastChange.to_seconds()) return false;
   return share(from_, to_, to_.bps) < kForeignShare;
 }
 

@@ -44,9 +44,10 @@ class QueueWitness {
     uint64_t inflight = 0;  // when the packets left that saw this queue
     double bps = 0;         // that the line carried for us
   };
-  // One interval in which we gave way.
-  void add(Duration queue, uint64_t inflight, double bps, double packet_bytes);
+  // One interval in which we gave way. noise_bytes: less in flight than this says nothing.
+  void add(Duration queue, uint64_t inflight, double bps, double noise_bytes);
   void clear() { count_ = 0; }
+  const View& before() const { return from_; }  // when we began to give way
   // We gave way for some round trips, and the queue did not.
   bool foreign() const;
   // Our part of the queue's change between two views; 1 if we are alone. 0 if nothing changed.
@@ -56,7 +57,7 @@ class QueueWitness {
   View from_;
   View to_;
   size_t count_ = 0;  // intervals
-  double packet_ = 0;
+  double noise_ = 0;
 };
 
 class RoundRates {

@@ -26,8 +26,8 @@ bool TrainEstimate::on_delivered(Time now, uint64_t delivered) {
       best_ = std::max(best_, BitRate::bytes_in(gained, now - first_));
     }
   }
-  // A twentieth may have been lost on the way.
-  if (delivered - begin_ < bytes_ - bytes_ / 20) return false;
+  // Some may have been lost on the way; and what follows the train is paced.
+  if (delivered - begin_ < bytes_ * 3 / 4) return false;
   started_ = false;
   return true;
 }
