@@ -82,6 +82,11 @@ Result<Device> Device::open(const DeviceOptions& options) {
                                     state->followers, options.background_progress));
     state->shards.push_back(std::move(shard));
   }
+  if (options.stats || stats_wanted_by_environment()) {
+    // Nobody's work fails because it cannot be watched.
+    auto stats = detail::StatsServer::start(*state, stats_folder());
+    if (stats.ok()) state->stats = std::move(stats).value();
+  }
   return Device(std::move(state));
 }
 
@@ -162,6 +167,9 @@ Result<CompletionQueue> Device::create_cq(uint32_t capacity, CompletionChannel* 
 
 std::optional<AsyncEvent> Device::poll_async_event() { return state_->events.pop(); }
 int Device::async_fd() const { return state_->events.fd(); }
+std::string Device::stats_socket() const {
+  return state_->stats != nullptr ? state_->stats->path() : std::string();
+}
 bool Device::progress() { return state_->poll_shards(); }
 
 }  // namespace farverbs::verbs

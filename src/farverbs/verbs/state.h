@@ -18,6 +18,7 @@
 #include "farverbs/model/completion_queue.h"
 #include "farverbs/model/memory.h"
 #include "farverbs/model/work_queues.h"
+#include "farverbs/verbs/stats.h"
 #include "farverbs/verbs/verbs.h"
 
 namespace farverbs::verbs::detail {
@@ -66,7 +67,8 @@ struct DeviceState {
   std::atomic<uint32_t> next_pd{1};
   std::atomic<uint32_t> next_shard{0};
   std::vector<io::SharedPort*> shared_ports;  // of the shards, in order; none if not shared
-  std::vector<std::unique_ptr<engine::Shard>> shards;  // last: their threads use all of the above
+  std::vector<std::unique_ptr<engine::Shard>> shards;  // their threads use all of the above
+  std::unique_ptr<StatsServer> stats;                  // last: its thread uses the shards
 
   void quiesce() {
     for (auto& shard : shards) shard->quiesce();

@@ -79,6 +79,8 @@ struct DeviceOptions {
   uint32_t max_window_packets = 16'384;
   // A fixed congestion window in bytes; 0: measured (cc/bdp_window.h).
   uint64_t fixed_window_bytes = 0;
+  // Show this user's `farverbs top` what it is doing; FARVERBS_STATS=1 in the environment does too.
+  bool stats = false;
 };
 
 // What the device can do, honestly: a request beyond it is refused.
@@ -153,6 +155,10 @@ class Device {
   // The oldest asynchronous event, if there is one; async_fd() is readable when there is.
   std::optional<AsyncEvent> poll_async_event();
   int async_fd() const;
+
+  // The unix socket that tells what the device is doing (verbs/stats.h). Empty: nobody asked for
+  // it, or it could not be made.
+  std::string stats_socket() const;
 
   // One turn of every shard's loop, in this thread; true if anything moved.
   bool progress();
