@@ -25,6 +25,7 @@ constexpr Purpose kPurposes[] = {
     {"ping", "Measure"},
     {"compare", "Measure"},
     {"lab", "Emulate a network"},
+    {"top", "Find out what is wrong"},
     {"decode", "Find out what is wrong"},
     {"doctor", "Find out what is wrong"},
 };

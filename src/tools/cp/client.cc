@@ -78,6 +78,7 @@ class Copy {
     }
     verbs::DeviceOptions device_options;
     device_options.address = rendezvous.local_address();
+    device_options.stats = true;
     // The device outlives the connections: its background thread need not start anew.
     if (!device_.has_value() || device_->options().address != device_options.address) {
       FV_ASSIGN(device_, verbs::Device::open(device_options));

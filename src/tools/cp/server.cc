@@ -132,6 +132,7 @@ Result<verbs::Device> Server::device_at(const IpAddress& address) {
   if (const auto at = devices_.find(address); at != devices_.end()) return at->second;
   verbs::DeviceOptions options;
   options.address = address;
+  options.stats = true;
   FV_ASSIGN(verbs::Device device, verbs::Device::open(options));
   devices_.emplace(address, device);
   return device;

@@ -253,6 +253,7 @@ Result<Report> run_client(const ClientPlace& place, const Options& options, Dura
   device_options.address = connection.local_address();
   device_options.udp_port = place.udp_port;
   device_options.spin = options.spin;
+  device_options.stats = true;
   FV_ASSIGN(verbs::Device opened, verbs::Device::open(device_options));
   auto device = std::make_shared<verbs::Device>(std::move(opened));
   FV_ASSIGN(LocalEndpoint local, make_endpoint(std::move(device), options));
