@@ -23,9 +23,8 @@ struct FarMessage {
   ByteRanges placed;     // bytes that are where they belong; not what is held
   uint64_t address = 0;  // of byte 0 as the peer names it
   uintptr_t memory = 0;  // WRITE: where byte 0 lies, once a packet was placed
-  // WRITE: the key's entry, and bytes of the message that it is known to cover.
+  // WRITE: the key's entry, and to where in the message it reaches.
   model::MemoryEntry* entry = nullptr;
-  uint32_t checked_begin = 0;
   uint32_t checked_end = 0;
   MemoryKey key;
   wire::OpKind kind = wire::OpKind::unknown;

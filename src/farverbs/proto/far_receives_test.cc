@@ -158,6 +158,17 @@ TEST(FarReceiving, NotReady) {
   EXPECT_EQ(Side::summary(side.a.receives()), "1 success, 2 success");
 }
 
+TEST(FarReceiving, NotReadyEndsWithAPacketThatGoesOn) {
+  FarSide side;
+  const Bytes data = random_bytes(4000, 1);
+  EXPECT_EQ(side.take(side.send(0, 0, data, 2000, 3000)), kTaken);
+  side.a.receive(0, 4096);
+  EXPECT_EQ(side.take(side.send(0, 0, data, 1000, 2000)), kTaken);
+  EXPECT_EQ(side.far.told().status, FarStatus::not_ready);
+  EXPECT_EQ(side.take(side.send(0, 0, data, 2000, 3000)), kTaken);
+  EXPECT_EQ(side.far.told().status, FarStatus::ok);
+}
+
 TEST(FarReceiving, AWriteWithImmediateThatIsNotReadyComesAgain) {
   FarSide side;
   const Bytes data = random_bytes(2000, 1);
@@ -403,6 +414,11 @@ TEST(FarRefusing, InOrder) {
          return {far_packet(w, 1, true, part(data, 1000, 1500), s.place(0, 1000)),
                  s.write(1, 0, data, 1400, 1600)};
        }},
+      {"payload that goes on beyond the end", kInvalid, kRequestError,
+       [&](FarSide& s) -> std::vector<Bytes> {
+         return {far_packet(w, 1, true, part(data, 1000, 1500), s.place(0, 1000)),
+                 s.write(1, 0, data, 0, 1000), s.write(1, 0, data, 1000, 2000)};
+       }},
       {"an end before payload", kInvalid, kRequestError,
        [&](FarSide& s) -> std::vector<Bytes> {
          return {s.write(1, 0, data, 1400, 1600),
@@ -473,7 +489,8 @@ TEST(FarRefusing, InOrder) {
     EXPECT_EQ(side.far.failure_event(), refusal.event);
     EXPECT_EQ(side.far.executed(), 1u);
     EXPECT_EQ(side.a.word(512 * 1024), 0u);  // nothing after it
-    EXPECT_EQ(side.take(side.write(3, 700'000, data, 0, 3000)), kTaken);
+    EXPECT_EQ(side.take(side.write(1, 700'000, data, 0, 2000)), kTaken);
+    EXPECT_EQ(side.take(side.write(3, 700'000, data, 0, 2000)), kTaken);
     EXPECT_TRUE(side.zero(700'000, 3000));
     EXPECT_EQ(side.far.executed(), 1u);
     side.far.flush();

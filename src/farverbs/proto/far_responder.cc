@@ -94,11 +94,11 @@ bool FarResponder::goes_on(const wire::PacketView& packet, const wire::FarBase& 
   }
   if (packet.opcode() == wire::Opcode::far_write) {
     const wire::FarPlace place = packet.far_place();
-    // The last packet shows that all is there: it must have proved whole before.
-    return m.kind == OpKind::write && !base.last && packet.bth.pad == 0 &&
+    // The last packet shows that all is there: it must have proved whole before. And damaged
+    // padding would make a packet longer than those before.
+    return m.kind == OpKind::write && !base.last && payload == current_payload_ &&
            place.offset == m.placed.end() && place.address == m.address + place.offset &&
-           place.rkey == m.key && place.offset >= m.checked_begin && end <= m.checked_end &&
-           m.entry->holds(m.key);
+           place.rkey == m.key && end <= m.checked_end && m.entry->holds(m.key);
   }
   return packet.opcode() == wire::Opcode::far_send && m.kind == OpKind::send && end <= kMostBytes &&
          packet.far_offset().offset == m.placed.end() &&
@@ -237,7 +237,6 @@ FarResponder::Verdict FarResponder::take_write(Arrival& arrival, FarMessage& mes
     if (found.verdict != MemoryVerdict::kOk) {
       return fail(message, NakCode::remote_access_error, AsyncEventType::kQpAccessError);
     }
-    message.checked_begin = place.offset;
     message.checked_end = place.offset + static_cast<uint32_t>(std::min<uint64_t>(
                                              found.room, kMostBytes - place.offset));
     message.entry = found.entry;
@@ -368,6 +367,7 @@ FarResponder::Verdict FarResponder::place(const Arrival& arrival, FarMessage& me
   if (placed != FarPlaced::kDone) return fail_placing(message, placed);
   current_ = &message;
   current_number_ = arrival.number;
+  current_payload_ = size;
   ++qp_.counters.received_packets;
   qp_.counters.received_payload_bytes += size;
   return Verdict::kTaken;

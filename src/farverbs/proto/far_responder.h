@@ -150,6 +150,7 @@ class FarResponder {
   // Of the packet before, while its message is in progress.
   FarMessage* current_ = nullptr;
   uint64_t current_number_ = 0;
+  uint32_t current_payload_ = 0;
 
   // A packet was dropped since its receive was not there: told until it comes again.
   bool not_ready_ = false;

@@ -156,6 +156,21 @@ TEST(FarPlacing, ManyMessagesAheadFindTheirWritersAgain) {
   EXPECT_LT(side.far.memory_bytes(), 4096u);
 }
 
+// The ring of messages goes round while writers that are still ahead are in it.
+TEST(FarPlacing, AWriterFarAheadIsFoundAfterManyMessages) {
+  FarSide side;
+  const Bytes data = random_bytes(300, 3);
+  const Bytes late = random_bytes(300, 4);
+  uint32_t m = 0;
+  for (; m < 100; ++m) EXPECT_EQ(side.take(side.write(m, 8192, data, 0, 300)), kTaken);
+  EXPECT_EQ(side.take(side.write(200, 100, data, 0, 200)), kTaken);
+  for (; m < 130; ++m) EXPECT_EQ(side.take(side.write(m, 8192, data, 0, 300)), kTaken);
+  EXPECT_EQ(side.take(side.write(m, 0, late, 0, 300)), kTaken);
+  EXPECT_EQ(side.far.executed(), 131u);
+  EXPECT_TRUE(side.holds(0, late, 0, 100));
+  EXPECT_TRUE(side.holds(100, data, 0, 200));
+}
+
 TEST(FarPlacing, WhatHasComeIsNotWrittenAgain) {
   FarSide side;
   const Bytes data = random_bytes(3000, 1);
@@ -221,6 +236,18 @@ TEST(FarPlacing, DamagedPacketsChangeNothing) {
   EXPECT_EQ(side.far.executed(), 2u);
   EXPECT_EQ(side.a.counters().dropped_packets, 5u);
   EXPECT_FALSE(side.far.failed());
+}
+
+// Less padding is more payload.
+TEST(FarPlacing, DamagedPaddingWritesNothing) {
+  FarSide side;
+  const Bytes data = random_bytes(3000, 1);
+  EXPECT_EQ(side.take(side.write(0, 0, data, 0, 1000)), kTaken);
+  Bytes packet = side.write(0, 0, data, 1000, 2001);
+  packet[1] ^= std::byte{0x30};
+  packet[packet.size() - 5] = std::byte{1};
+  EXPECT_EQ(side.take(packet), kDamaged);
+  EXPECT_TRUE(side.zero(2001, 10));
 }
 
 TEST(FarPlacing, ADamagedHeaderChoosesNoPlace) {
@@ -301,8 +328,8 @@ TEST(FarLimits, AFullStoreTakesTheNextMessagesNextBytes) {
   options.config.far_hold_bytes = 3000;
   FarSide side(options);
   const Bytes data = random_bytes(2000, 1);
-  while (side.take(side.write(1 + side.a.posted++, 0, data, 0, 2000)) == kTaken) {
-  }
+  uint32_t later = 1;
+  while (side.take(side.write(later, later * 4096, data, 0, 100)) == kTaken) ++later;
   EXPECT_EQ(side.take(side.write(0, 4096, data, 1000, 2000)), kDropped);
   for (size_t i = 0; i < 2000; i += 100) {
     EXPECT_EQ(side.take(side.write(0, 4096, data, i, i + 100)), kTaken);
