@@ -44,7 +44,7 @@ constexpr double kBackgroundLeastGain = 0.5;
 constexpr double kBackgroundSlope = 0.25;
 // So much more than the target, and a quarter of that, is pressing.
 constexpr Duration kMargin = Duration::milliseconds(1);
-constexpr Duration kBackgroundMargin = Duration::microseconds(300);
+constexpr Duration kWaryMargin = Duration::microseconds(300);
 constexpr Duration kBackgroundHold = Duration::seconds(60);
 
 constexpr double kStartupGain = 2.77;  // 4 ln 2, see the BBR draft
@@ -52,6 +52,8 @@ constexpr double kStartupGrowth = 1.25;
 constexpr uint32_t kPlateauRounds = 3;
 // That part of packets lost in a round that grows no more ends startup though no queue was seen.
 constexpr double kStartupMuchLoss = 0.15;
+// A queue is seen when the least of so many RTTs, over an eighth of a round at least, is longer.
+constexpr uint32_t kLeastQueuedSamples = 8;
 constexpr double kStartupMarks = 0.1;
 constexpr double kDrainGain = 0.6;
 
@@ -70,11 +72,15 @@ constexpr Duration kRefreshInterval = Duration::seconds(5);
 constexpr int64_t kRefreshRounds = 20;
 constexpr Duration kRefreshFound = Duration::microseconds(700);
 constexpr Duration kLowWait = Duration::seconds(1);
+constexpr Duration kOwnSpread = Duration::microseconds(700);
+constexpr Duration kMostJitter = Duration::milliseconds(12);
 constexpr double kSlower = 0.8;
 constexpr uint32_t kSlowIntervals = 4;
 constexpr double kRefreshShare = 0.96;
 constexpr double kOurShare = 0.75;
-constexpr double kSmallShare = 0.4;
+constexpr double kSmallShare = 0.45;
+// The most that was seen of the line is forgotten in a minute.
+constexpr double kPeakSeconds = 60;
 constexpr uint32_t kClearedIntervals = 6;
 constexpr Duration kHoldAfter = Duration::seconds(30);
 constexpr Duration kCompeteMemory = Duration::seconds(10);
@@ -169,8 +175,10 @@ Duration FarController::target() const {
   const double wanted = config_.background ? kBackgroundTargetMs
                                            : (kTargetMs + kTargetMsPerDecade * decades) *
                                                  std::min(1.0, rtt_ms / kTargetFullRttMs);
-  return std::min({from_ms(std::clamp(wanted, kLeastTargetMs, kMostTargetMs)),
-                   rtt_.least() / kTargetRttDivisor, target_limit_});
+  return std::min(std::min(from_ms(std::clamp(wanted, kLeastTargetMs, kMostTargetMs)),
+                           rtt_.least() / kTargetRttDivisor) +
+                      jitter_,
+                  target_limit_);
 }
 
 Duration FarController::queue_now() const {
@@ -187,7 +195,9 @@ double FarController::noise() const {
 }
 
 bool FarController::pressed() const {
-  return queue_ > target() * 5 / 4 + (config_.background ? kBackgroundMargin : kMargin);
+  // Who had competitors a moment ago expects them.
+  const bool wary = config_.background || wary_;
+  return queue_ > target() * 5 / 4 + (wary ? kWaryMargin : kMargin);
 }
 
 Duration FarController::much() const {
@@ -250,6 +260,7 @@ void FarController::on_feedback(const Sample& sample) {
     }
     if (train_.measuring() && train_.on_delivered(sample.now, delivered_) && !hint_.known() &&
         !train_.rate().is_zero()) {
+      peak_bps_ = static_cast<double>(train_.rate().bps());
       hint_.learn(static_cast<double>(train_.rate().bps()), kTrainTrust,
                   kHintStep * initial_window() * 8 / rtt_.least().to_seconds());
     }
@@ -333,6 +344,15 @@ void FarController::update_interval(const Sample& sample) {
     slow_intervals_ = 0;
   }
   if (slow_intervals_ % kSlowIntervals == 0) slow_intervals_ = 0, slow_bps_ = 0;
+  if (phase_ != Phase::kStartup) {
+    // Within an interval a queue changes little. What does change is the path's, and cannot be
+    // told from a queue of that length.
+    const Duration spread =
+        Duration::nanoseconds(interval_.rtt_sum_ns / interval_.samples) - interval_.least;
+    const Duration ours = std::max(kOwnSpread, Duration::from_seconds(3 * packet() * 8 / bps()));
+    const Duration more = std::clamp(spread - ours, Duration{}, kMostJitter);
+    jitter_ = jitter_ + (more - jitter_) / 16;
+  }
   before_least_ = interval_.least;
   if (phase_ == Phase::kCruise && !competing_ && pressed()) {
     // Means of the same packets, so that queue and flight belong together.
@@ -374,6 +394,8 @@ void FarController::end_round(const Sample& sample) {
       share > 0 ? std::max(mark_share_ * 0.75 + share * 0.25, share * 0.25) : mark_share_ * 0.5;
   if (mark_share_ < 0.001) mark_share_ = 0;
   cut_ = std::min(1.0, cut_ + (1 - kCongestedCut));
+  peak_bps_ -= (peak_bps_ - bps()) * std::min(1.0, span.to_seconds() / kPeakSeconds);
+  peak_bps_ = std::max(peak_bps_, bps());
   judge_losses(sample);
 }
 
@@ -472,8 +494,9 @@ void FarController::advance(const Sample& sample, bool round_ended) {
   }
   const Duration rise =
       std::clamp(rtt_.least() / 16, Duration::milliseconds(2), Duration::milliseconds(8));
-  const bool queued =
-      round_.samples >= 4 && round_.least != Duration::max() && round_.least > rtt_.least() + rise;
+  const bool queued = sample.now - round_.since >= rtt_.least() / 8 &&
+                      round_.samples >= kLeastQueuedSamples && round_.least != Duration::max() &&
+                      round_.least > rtt_.least() + rise;
   if (queued && !round_.limited) {
     leave_startup(sample.now);
     return;
@@ -536,7 +559,7 @@ void FarController::advance_refresh(const Sample& sample, bool interval_ended) {
     refreshed_ = sample.now;
     const QueueWitness::View now{queue_, prior_inflight_};
     const double share = QueueWitness::share(test_from_, now, wire_bps());
-    ramping_ = share < kSmallShare;
+    ramping_ = share < kSmallShare && bps() < kSmallShare * peak_bps_;
     if (share > kOurShare) {
       compete(sample.now, false);
       relearn_ = true;
@@ -573,13 +596,12 @@ void FarController::compete(Time now, bool yes) {
   }
   // Soon it looks how large its share is.
   refreshed_ = now - kRefreshInterval + smoothed_rtt_ * 2;
-  // What was given up to see whose queue it is comes back.
-  const double window = std::max(product(wire_bps(), rtt_.least() + queue_),
-                                 static_cast<double>(witness_.before().inflight));
-  // Who was away for a moment goes on where it was.
+  // What was given up to see whose queue it is comes back; who was away for a moment goes on where
+  // it was.
   const bool again = competed_ > Time{} && now - competed_ < kCompeteMemory;
+  const double before = again ? cubic_.bytes() : static_cast<double>(witness_.before().inflight);
   ramping_ = false;
-  cubic_.start(now, again ? std::max(window, cubic_.bytes()) : window);
+  cubic_.start(now, std::max(product(wire_bps(), rtt_.least() + queue_), before));
 }
 
 void FarController::advance_cruise(Time now, bool interval_ended) {
@@ -591,6 +613,7 @@ void FarController::advance_cruise(Time now, bool interval_ended) {
   }
   if (target_limit_ != Duration::max()) target_limit_ = scaled(target_limit_, 1.002);
   const Duration since = now - refreshed_;
+  wary_ = competed_ > Time{} && now - competed_ < kCompeteMemory;
   // Whom the queue belongs to does not matter to who gives way to everybody; but it has to know
   // the RTT without a queue for long, since others may never empty it.
   if (config_.background) rtt_.hold(rtt_.last_better() + kBackgroundHold);

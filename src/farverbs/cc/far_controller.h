@@ -119,6 +119,7 @@ class FarController final : public Controller {
   LossFloor loss_;
   Duration smoothed_rtt_;
   Duration queue_;           // standing, as of the last two intervals
+  Duration jitter_;          // mean spread of RTTs that is not ours
   Duration queue_in_round_;  // greatest of them
   uint64_t delivered_ = 0;
   uint64_t inflight_ = 0;
@@ -198,12 +199,14 @@ class FarController final : public Controller {
   bool competing_ = false;
   CubicWindow cubic_;
   bool ramping_ = false;
+  double peak_bps_ = 0;
   QueueWitness witness_;
   QueueWitness::View test_from_;
   double test_window_ = 0;
   uint64_t test_until_ = 0;  // delivered bytes; 0: the window is not reached yet
   uint32_t queue_cleared_ = 0;
   Time competed_;
+  bool wary_ = false;
   bool relearn_ = false;
   uint64_t yielded_until_ = 0;  // delivered bytes
 

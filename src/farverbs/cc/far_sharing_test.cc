@@ -26,8 +26,8 @@ Shares shares(FarRun& run, size_t other, Duration span) {
 TEST(FarSharing, BesideCubicInAQueueOfOneBdp) {
   for (const double rate : {20., 200., 1000.}) {
     for (const double rtt : {10., 30., 100.}) {
-      // Shorter lines hold few packets, and CUBIC takes minutes to fill longer ones.
-      const bool usual = rate == 200 && rtt > 20;
+      // Slower lines hold few packets, and CUBIC takes minutes to fill faster ones.
+      const bool usual = rate == 200;
       if (!usual && !table_wanted()) continue;
       for (const double lead : {-5., 0., 5.}) {  // of CUBIC, seconds
         FarLinkSpec spec = line(rate, rtt);
@@ -54,7 +54,7 @@ TEST(FarSharing, TwoOfOurs) {
   for (const double rate : {20., 200., 1000.}) {
     for (const double rtt : {10., 30., 100.}) {
       for (const double loss : {0., 1.}) {
-        const bool usual = rate >= 200 && rtt > 20;
+        const bool usual = rate == 200 && rtt > 20;
         if (!usual && !table_wanted()) continue;
         for (const double gap : {0., 5.}) {
           FarLinkSpec spec = line(rate, rtt, loss);
@@ -71,7 +71,7 @@ TEST(FarSharing, TwoOfOurs) {
               (s.ours + s.other) / (1 - loss / 100), to_ms(run.link.take_queue_delay(0.95)),
               run.controller.phase_name(), second.phase_name());
           if (!usual) continue;
-          EXPECT_GE(jain(s.ours, s.other), 0.92) << rate << " " << rtt << " " << loss << " " << gap;
+          EXPECT_GE(jain(s.ours, s.other), 0.93) << rate << " " << rtt << " " << loss << " " << gap;
           EXPECT_GE((s.ours + s.other) / (1 - loss / 100), 0.98);
         }
       }
