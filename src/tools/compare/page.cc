@@ -189,7 +189,8 @@ std::string to_html(const Comparison& comparison) {
   out += "<h1>Farverbs on long lines</h1>";
   out += fmt::format(
       "<p class='faint'>farverbs {}, {}; {}. Dashed: in bars the least that Farverbs is "
-      "to reach, in time lines its limit.</p>",
+      "to reach, in time lines its limit. Rates count from the connection on, round trips from "
+      "when the program was started.</p>",
       escape(comparison.version), escape(comparison.machine), escape(comparison.started));
   for (const RowResult& result : comparison.rows) {
     out += "<section>" + overview(result);

@@ -103,7 +103,7 @@ std::string lines(const std::vector<Curve>& curves, const Axis& axis) {
     out += fmt::format("<text x='{}' y='{:.1f}' text-anchor='end'>{}</text>", kLeft - 5, y + 4,
                        number(most * i / 4));
   }
-  const double step = round_up(end / 6);
+  const double step = std::max(1.0, std::round(round_up(end / 8)));
   for (double x = 0; x <= end + 1e-9; x += step) {
     out += fmt::format("<text x='{:.1f}' y='{}' text-anchor='middle'>{}</text>",
                        kLeft + x / end * w, kTop + h + 14, number(x));
@@ -146,7 +146,7 @@ std::vector<std::pair<double, double>> thin(const std::vector<std::pair<double, 
 double round_up(double value) {
   if (!(value > 0)) return 1;
   const double power = std::pow(10, std::floor(std::log10(value)));
-  for (const double factor : {1.0, 2.0, 5.0}) {
+  for (const double factor : {1.0, 1.2, 1.6, 2.0, 2.4, 3.0, 4.0, 5.0, 6.0, 8.0}) {
     if (value <= factor * power * (1 + 1e-9)) return factor * power;
   }
   return 10 * power;

@@ -37,7 +37,7 @@ std::string lines(const std::vector<Curve>& curves, const Axis& axis);
 /// At most `most` points: of each span of time the greatest value.
 std::vector<std::pair<double, double>> thin(const std::vector<std::pair<double, double>>& points,
                                             size_t most);
-/// The least of 1, 2, 5 times a power of ten that is not below `value`.
+/// A number with few digits that is not below `value`, and not much above.
 double round_up(double value);
 
 }  // namespace farverbs::tools::compare

@@ -90,9 +90,9 @@ TEST(ComparePlot, ThinningKeepsTheGreatest) {
 TEST(ComparePlot, AxesEndAtRoundNumbers) {
   EXPECT_EQ(round_up(0), 1);
   EXPECT_EQ(round_up(1), 1);
-  EXPECT_EQ(round_up(1.2), 2);
+  EXPECT_EQ(round_up(1.3), 1.6);
   EXPECT_EQ(round_up(187), 200);
-  EXPECT_EQ(round_up(600), 1000);
+  EXPECT_EQ(round_up(610), 800);
 }
 
 }  // namespace
