@@ -338,6 +338,21 @@ TEST(FarLimits, AFullStoreTakesTheNextMessagesNextBytes) {
   EXPECT_TRUE(side.holds(4096, data, 0, 2000));
 }
 
+// Every second byte of a later message: remembering them takes more than they do.
+TEST(FarLimits, WhatIsRememberedOfGapsIsBounded) {
+  Options options;
+  options.config.far_hold_bytes = 4000;
+  FarSide side(options);
+  const Bytes data = random_bytes(20'000, 1);
+  size_t taken = 0;
+  for (size_t i = 1; i < 10'000; i += 2) {
+    if (side.take(side.write(1, 0, data, i, i + 1)) == kTaken) ++taken;
+  }
+  EXPECT_GT(taken, 100u);
+  EXPECT_LT(taken, 2000u);
+  EXPECT_LT(side.far.memory_bytes(), 12'000u);
+}
+
 TEST(FarLimits, MessagesAhead) {
   Options options;
   options.config.far_messages_ahead = 8;

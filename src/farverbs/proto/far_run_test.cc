@@ -69,6 +69,11 @@ TEST_P(FarRuns, FlagsEndIt) {
   packets[4] = changed(packets[4], [](Bytes& b) { b[14] |= std::byte{0x40}; });  // repairable
   ends_before(4);
 }
+// Blocks of forward error correction need each of their packets.
+TEST_P(FarRuns, RepairablePacketsMakeNone) {
+  for (Bytes& p : packets) p = changed(p, [](Bytes& b) { b[14] |= std::byte{0x40}; });
+  ends_before(0);
+}
 TEST_P(FarRuns, AnotherKeyOrSequenceEndsIt) {
   packets[4] = changed(packets[4], [this](Bytes& b) { b[write() ? 28 : 20] ^= std::byte{1}; });
   ends_before(4);
@@ -98,6 +103,23 @@ TEST_P(FarRuns, NoneWhereAnythingIsUnusual) {
 INSTANTIATE_TEST_SUITE_P(Kinds, FarRuns, ::testing::Bool(), [](const auto& kind) {
   return std::string(kind.param ? "Write" : "Send");
 });
+
+TEST(FarRun, OfALaterMessageIsSparedByAnEarlierOne) {
+  FarSide side;
+  const Bytes later = random_bytes(20 * kPayload, 1);
+  const Bytes early = random_bytes(20 * kPayload, 2);
+  std::vector<Bytes> packets;
+  for (size_t i = 0; i < 10; ++i) {
+    packets.push_back(numbered(side.write(1, 0, later, i * kPayload, (i + 1) * kPayload), i));
+  }
+  EXPECT_EQ(side.take(packets[0]), Verdict::kTaken);
+  packets.erase(packets.begin());
+  EXPECT_EQ(side.take_run(packets, 1).packets, 9u);
+  EXPECT_EQ(side.take(side.write(0, 0, early, 0, 20 * kPayload)), Verdict::kTaken);
+  EXPECT_EQ(side.far.executed(), 1u);
+  EXPECT_TRUE(side.holds(0, later, 0, 10 * kPayload));
+  EXPECT_TRUE(side.holds(0, early, 10 * kPayload, 20 * kPayload));
+}
 
 TEST(FarRun, EndsWithTheRegion) {
   FarSide side;
