@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, FarRuns, ::testing::Bool(), [](const auto& kind)
 TEST(FarRun, OfALaterMessageIsSparedByAnEarlierOne) {
   FarSide side;
   const Bytes later = random_bytes(20 * kPayload, 1);
-  const Bytes early = random_bytes(20 * kPayload, 2);
+  const Bytes early = random_bytes(10 * kPayload, 2);
   std::vector<Bytes> packets;
   for (size_t i = 0; i < 10; ++i) {
     packets.push_back(numbered(side.write(1, 0, later, i * kPayload, (i + 1) * kPayload), i));
@@ -115,10 +115,10 @@ TEST(FarRun, OfALaterMessageIsSparedByAnEarlierOne) {
   EXPECT_EQ(side.take(packets[0]), Verdict::kTaken);
   packets.erase(packets.begin());
   EXPECT_EQ(side.take_run(packets, 1).packets, 9u);
-  EXPECT_EQ(side.take(side.write(0, 0, early, 0, 20 * kPayload)), Verdict::kTaken);
+  EXPECT_EQ(side.take(side.write(0, 5 * kPayload, early, 0, 10 * kPayload)), Verdict::kTaken);
   EXPECT_EQ(side.far.executed(), 1u);
   EXPECT_TRUE(side.holds(0, later, 0, 10 * kPayload));
-  EXPECT_TRUE(side.holds(0, early, 10 * kPayload, 20 * kPayload));
+  EXPECT_TRUE(side.holds(5 * kPayload, early, 5 * kPayload, 10 * kPayload));
 }
 
 TEST(FarRun, EndsWithTheRegion) {
