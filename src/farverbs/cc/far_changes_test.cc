@@ -112,7 +112,9 @@ TEST(FarChanges, ShortQueuesAreRespected) {
 }
 
 TEST(FarChanges, JitterAndReordering) {
-  const struct { double jitter, reordered, by; } rows[] = {{2, 0, 0}, {10, 0, 0}, {0, 0.01, 10}, {0, 0.05, 3}};
+  const struct {
+    double jitter, reordered, by;
+  } rows[] = {{2, 0, 0}, {10, 0, 0}, {0, 0.01, 10}, {0, 0.05, 3}};
   for (const auto& rough : rows) {
     for (const double rtt : {10., 100.}) {
       FarLinkSpec spec = line(200, rtt);

@@ -69,6 +69,10 @@ class FarController final : public Controller {
   std::optional<RememberedPath> remember() const;  // nothing before startup has ended
 
  private:
+  void note_rtt(const Sample& sample);
+  void note_round(const Sample& sample);
+  void note_startup(const Sample& sample);
+  void note_competition(const Sample& sample);
   void begin_round(const Sample& sample);
   void end_round(const Sample& sample);
   void count_losses(const Sample& sample);
@@ -79,7 +83,7 @@ class FarController final : public Controller {
   void undo();
 
   void advance(const Sample& sample, bool round_ended);
-  void advance_startup(bool round_ended);
+  void advance_startup();
   void leave_startup(Time now);
   void advance_cruise(Time now, bool interval_ended);
   void advance_probe(Time now, bool round_ended);
@@ -112,7 +116,6 @@ class FarController final : public Controller {
   Allowance allowance_;
   Phase phase_ = Phase::kStartup;
   Time phase_since_;
-  bool probed_wide_ = false;
 
   LeastRtt rtt_;
   RoundRates rates_;
@@ -146,8 +149,6 @@ class FarController final : public Controller {
   };
   Round round_;
   double best_sample_ = 0;  // startup
-  uint64_t rounds_ = 0;
-  bool last_limited_ = false;
 
   // A quarter of a round.
   struct Interval {

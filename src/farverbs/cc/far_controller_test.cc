@@ -91,6 +91,46 @@ TEST(FarController, ALimitedFlowIsNotRefreshedAndKeepsItsModel) {
   EXPECT_GE(run.share(seconds(1)), 0.95);
 }
 
+TEST(FarController, AnySamplesGiveSaneAllowances) {
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    Prng prng(seed);
+    FarConfig config;
+    if (prng.chance(0.5))
+      config.initial_rtt = Duration::nanoseconds(static_cast<int64_t>(prng.below(2'000'000'000)));
+    if (prng.chance(0.5)) config.remembered = RememberedPath{mbps(1e5), config.initial_rtt};
+    config.background = prng.chance(0.3);
+    FarController controller(config);
+    // Magnitudes from nothing to what no path has.
+    const auto any = [&prng](uint64_t bits) { return prng.next() >> (64 - prng.between(1, bits)); };
+    Time now;
+    for (int i = 0; i < 3000; ++i) {
+      now = now + Duration::nanoseconds(static_cast<int64_t>(any(36)));
+      Sample sample;
+      sample.now = now;
+      sample.acked_bytes = any(34);
+      sample.lost_bytes = prng.chance(0.3) ? any(34) : 0;
+      sample.spurious_bytes = prng.chance(0.1) ? any(34) : 0;
+      sample.congestion_marked_bytes = prng.chance(0.1) ? any(34) : 0;
+      sample.inflight_bytes = any(34);
+      sample.has_rtt = prng.chance(0.8);
+      sample.rtt = Duration::nanoseconds(static_cast<int64_t>(any(42)));
+      sample.delivery_rate = BitRate::bits_per_second(any(45));
+      sample.application_limited = prng.chance(0.2);
+      sample.delivered_bytes = any(50);
+      sample.prior_delivered_bytes = any(50);
+      sample.prior_inflight_bytes = any(34);
+      controller.on_feedback(sample);
+      if (prng.chance(0.3)) controller.on_sent(now, any(20), any(34));
+      if (prng.chance(0.02)) controller.on_timeout(now);
+      const Allowance allowance = controller.allowance();
+      ASSERT_GE(allowance.window_bytes, 2 * config.packet_bytes) << seed;
+      ASSERT_LE(allowance.window_bytes, config.max_window_bytes) << seed;
+      ASSERT_LE(allowance.rate.bps(), uint64_t{1} << 60) << seed;
+      ASSERT_LE(controller.loss_floor(), 0.3);
+    }
+  }
+}
+
 TEST(FarController, IdenticalInputsGiveIdenticalDecisions) {
   const auto delivered = [] {
     FarRun run(line(100, 30, 1));
