@@ -14,57 +14,6 @@ using model::MemoryVerdict;
 using wire::NakCode;
 using wire::OpKind;
 
-namespace {
-
-constexpr uint32_t kMostBytes = uint32_t{1} << 31;
-
-}  // namespace
-
-FarResponder::Verdict FarResponder::take_read_or_atomic(const Arrival& arrival,
-                                                        FarMessage& message) {
-  const bool read = message.kind == OpKind::read_request;
-  const uint32_t right = read ? model::kRemoteRead : model::kRemoteAtomic;
-  if ((qp_.attributes.access_flags & right) == 0 || qp_.attributes.max_dest_rd_atomic == 0) {
-    return invalid(message);
-  }
-  FarMessage asked;
-  if (read) {
-    const wire::Reth reth = arrival.packet.reth();
-    asked.address = reth.address;
-    asked.key = reth.rkey;
-    asked.wanted = reth.length;
-    if (reth.length > kMostBytes) return invalid(message);
-  } else {
-    const wire::AtomicEth atomic = arrival.packet.atomic_eth();
-    asked.address = atomic.address;
-    asked.key = atomic.rkey;
-    asked.compare = atomic.compare;
-    asked.swap_or_add = atomic.swap_or_add;
-    if (atomic.address % sizeof(uint64_t) != 0) return invalid(message);
-  }
-  if (message.ended) {
-    const bool same = message.address == asked.address && message.key == asked.key &&
-                      message.wanted == asked.wanted && message.compare == asked.compare &&
-                      message.swap_or_add == asked.swap_or_add;
-    if (!same) return invalid(message);
-    ++qp_.counters.duplicates_received;
-    return Verdict::kTaken;
-  }
-  // A requester may take a response for done whose acknowledgement is still on its way; more than
-  // that is more than the QPs have agreed on.
-  const size_t most = 2u * qp_.attributes.max_dest_rd_atomic + 16u;
-  if (responses_.size() + waiting_responses_ >= most) return Verdict::kDropped;
-  ++waiting_responses_;
-  message.ended = true;
-  message.address = asked.address;
-  message.key = asked.key;
-  message.wanted = asked.wanted;
-  message.compare = asked.compare;
-  message.swap_or_add = asked.swap_or_add;
-  ++qp_.counters.received_packets;
-  return Verdict::kTaken;
-}
-
 void FarResponder::carry_out() {
   while (!failed_) {
     FarMessage* const message = messages_.front();

@@ -111,6 +111,7 @@ class FarResponder {
                      const wire::FarBase& base);
   Verdict take_whole(Arrival& arrival);
   bool write_whole(const wire::PacketView& packet);
+  // To its message (far_take.cc).
   Verdict take(Arrival& arrival, FarMessage& message);
   Verdict take_write(Arrival& arrival, FarMessage& message);
   Verdict take_send(Arrival& arrival, FarMessage& message);
