@@ -193,8 +193,8 @@ void FarController::note_startup(const Sample& sample) {
     best_sample_ = std::max(best_sample_, rate);
     rates_.raise(rate);
   }
-  if (train_.measuring() && train_.on_delivered(sample.now, delivered_) && !hint_.known() &&
-      !train_.rate().is_zero()) {
+  if (train_.measuring() && train_.on_delivered(sample.now, delivered_, prior_inflight_) &&
+      !hint_.known() && !train_.rate().is_zero()) {
     peak_bps_ = std::min(static_cast<double>(train_.rate().bps()), kMostBps);
     hint_.learn(peak_bps_, kTrainTrust,
                 kHintStep * initial_window() * 8 / rtt_.least().to_seconds());

@@ -13,11 +13,11 @@ TEST(FarController, TheFirstTrainLeavesAtOnceAndAsMuchIsSpread) {
   FarConfig config;
   config.initial_rtt = ms(100);
   FarController controller(config);
-  EXPECT_EQ(controller.allowance().window_bytes, 64u * 1472);
+  EXPECT_EQ(controller.allowance().window_bytes, 84u * 1472);
   EXPECT_TRUE(controller.allowance().rate.is_zero());
-  controller.on_sent(Time{}, 64 * 1472, 64 * 1472);
-  EXPECT_EQ(controller.allowance().window_bytes, 128u * 1472);
-  EXPECT_NEAR(static_cast<double>(controller.allowance().rate.bps()), 64 * 1472 * 8 / 0.1, 1e3);
+  controller.on_sent(Time{}, 84 * 1472, 84 * 1472);
+  EXPECT_EQ(controller.allowance().window_bytes, 168u * 1472);
+  EXPECT_NEAR(static_cast<double>(controller.allowance().rate.bps()), 84 * 1472 * 8 / 0.1, 1e3);
 }
 
 TEST(FarController, AShortPathBeginsWithLess) {

@@ -79,10 +79,11 @@ inline constexpr double kStartupMarks = 0.1;
 inline constexpr uint32_t kLeastQueuedSamples = 8;
 inline constexpr double kDrainGain = 0.6;
 
-// The first train: what an access of 20 Mb/s takes in a round trip, within these packets.
-inline constexpr BitRate kTrainRate = BitRate::bits_per_second(20'000'000);
+// The first train: what an access of 10 Mb/s takes in a round trip, within these packets. The more,
+// the more acknowledgements tell of its dispersion.
+inline constexpr BitRate kTrainRate = BitRate::bits_per_second(10'000'000);
 inline constexpr uint64_t kLeastTrain = 16;
-inline constexpr uint64_t kMostTrain = 64;
+inline constexpr uint64_t kMostTrain = 128;
 inline constexpr uint64_t kUnknownTrain = 32;
 inline constexpr Duration kUnknownRtt = Duration::milliseconds(100);
 // After the train as much again is spread over the round trip.

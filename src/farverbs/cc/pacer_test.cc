@@ -84,6 +84,29 @@ TEST(Pacer, TheRateIsKeptByALateSleeper) {
   }
 }
 
+TEST(Pacer, FullPacketsAndWakesMoreThanHalfAMillisecondLateKeepTheRateToo) {
+  constexpr uint32_t kFull = 1472;
+  for (const uint64_t rate : {10u, 200u, 1000u, 10'000u}) {
+    Pacer pacer(kFull);
+    pacer.set_rate(at_us(0), mbps(rate));
+    uint64_t sent = 0;
+    uint64_t chance = 1;
+    Time now = at_us(0);
+    while (now < at_us(2'000'000)) {
+      const uint64_t bytes = pacer.available(now, kBulk) / kFull * kFull;
+      if (bytes > 0) {
+        pacer.on_sent(now, bytes);
+        sent += bytes;
+      }
+      chance = chance * 6364136223846793005u + 1442695040888963407u;
+      now = pacer.next(now, kBulk) +
+            Duration::microseconds(100 + static_cast<int64_t>(chance >> 33) % 500);
+    }
+    const double whole = static_cast<double>(rate) * 1e6 / 8 * 2;
+    EXPECT_NEAR(static_cast<double>(sent), whole, whole * 0.01 + 62 * kFull) << rate;
+  }
+}
+
 TEST(Pacer, AChangeOfRateKeepsTheCreditWithinTheNewBound) {
   Pacer pacer = paced(mbps(1000));
   EXPECT_EQ(pacer.available(at_us(5000), kBulk), 62'000u);

@@ -21,7 +21,7 @@ void StartHint::learn(double bps, double trust, double most_bps) {
   bps_ = bps;
   tried_ = std::min(trust * bps, most_bps);
   most_ = kMargin * bps;
-  growth_ = kGrowth;
+  outgrown_ = false;
 }
 
 void StartHint::on_interval(double carried_bps, bool queued) {
@@ -29,9 +29,10 @@ void StartHint::on_interval(double carried_bps, bool queued) {
   if (tried_ < bps_) {
     if (carried_bps >= kConfirmed * tried_) tried_ = std::min(bps_, kStage * tried_);
   } else if (carried_bps >= kOutgrown * most_) {
-    // The line has more than the hint said: soon startup grows as if there were none.
-    most_ *= growth_;
-    growth_ *= kGrowth;
+    // The line has more than the hint said: soon there is none.
+    most_ = outgrown_ ? 0 : most_ * kGrowth;
+    if (outgrown_) bps_ = 0;
+    outgrown_ = true;
   }
 }
 

@@ -22,7 +22,7 @@ class StartHint {
   double bps_ = 0;
   double tried_ = 0;  // of which is tried now
   double most_ = 0;   // once all of it came back
-  double growth_ = 1;
+  bool outgrown_ = false;
 };
 
 }  // namespace farverbs::cc

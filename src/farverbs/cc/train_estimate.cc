@@ -7,12 +7,17 @@ namespace {
 
 // Shorter spans are the granularity of wake-ups and merges rather than of the bottleneck.
 constexpr Duration kLeastSpan = Duration::microseconds(200);
-constexpr uint32_t kLeastAcknowledgements = 2;
+constexpr uint32_t kLeastAcknowledgements = 1;
 
 }  // namespace
 
-bool TrainEstimate::on_delivered(Time now, uint64_t delivered) {
+bool TrainEstimate::on_delivered(Time now, uint64_t delivered, uint64_t inflight) {
   if (!started_) return false;
+  if (inflight > bytes_) {
+    // What follows the train is paced.
+    started_ = false;
+    return true;
+  }
   if (!seen_) {
     seen_ = true;
     first_ = now;
@@ -26,7 +31,7 @@ bool TrainEstimate::on_delivered(Time now, uint64_t delivered) {
       best_ = std::max(best_, BitRate::bytes_in(gained, now - first_));
     }
   }
-  // Some may have been lost on the way; and what follows the train is paced.
+  // Some may have been lost on the way.
   if (delivered - begin_ < bytes_ * 3 / 4) return false;
   started_ = false;
   return true;

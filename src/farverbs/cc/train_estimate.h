@@ -23,9 +23,9 @@ class TrainEstimate {
     acknowledgements_ = 0;
   }
   bool measuring() const { return started_; }
-  // An acknowledgement: everything delivered up to now. Returns true when the train is over and
-  // rate() is as good as it gets.
-  bool on_delivered(Time now, uint64_t delivered);
+  // An acknowledgement: everything delivered up to now, and what was in flight when its newest
+  // packet had left. Returns true when the train is over and rate() is as good as it gets.
+  bool on_delivered(Time now, uint64_t delivered, uint64_t inflight);
   // Zero: nothing is known, as when one acknowledgement told of the whole train.
   BitRate rate() const { return best_; }
 
