@@ -107,13 +107,13 @@ bool Loop::step_transmit(Time now, StepKind kind) {
 
 size_t Loop::receive(Time now) {
   size_t total = 0;
-  std::array<io::RxBurst, 32> bursts;
   while (total < config_.receive_bursts_per_step) {
-    const size_t n = port_.receive(bursts);
-    for (size_t i = 0; i < n; ++i) on_burst(now, bursts[i]);
+    const size_t n = port_.receive(received_);
+    if (n > 0) streaming_ = received_[0].bytes.size() >= kSmallBurst;
+    for (size_t i = 0; i < n; ++i) on_burst(now, received_[i]);
     total += n;
     // A lone small burst is mostly the last; who sleeps on the port is woken if it was not.
-    drained_ = n == 0 || (n == 1 && bursts[0].bytes.size() < kSmallBurst);
+    drained_ = n == 0 || (n == 1 && received_[0].bytes.size() < kSmallBurst);
     if (drained_) break;
   }
   return total;

@@ -74,6 +74,8 @@ class Loop {
   bool step_transmit(Time now, StepKind kind);
   // The last step found that nothing more had arrived, or most likely so.
   bool drained() const { return drained_; }
+  // What arrived last was a large burst: more of a long message is likely to follow.
+  bool streaming() const { return streaming_; }
   // When step must run though nothing arrives and nobody posts.
   Time next_deadline() const;
 
@@ -156,9 +158,12 @@ class Loop {
   uint8_t burst_slot_ = 0;    // of the QPNs in it: the peer's kernel steers a burst as a whole
   uint32_t bursts_left_ = 0;  // of this step's budget
   bool drained_ = false;
+  bool streaming_ = false;
   bool port_blocked_ = false;  // burst_ waits for room in the port
   Time port_retry_ = Time::never();
 
+  // Not on the stack: to initialize them costs a poll that finds nothing a quarter of its time.
+  std::array<io::RxBurst, 32> received_;
   std::array<ReceiveFlow, 64> receive_flows_;
   LoopCounters counters_;
 };

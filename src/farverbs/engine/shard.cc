@@ -96,6 +96,7 @@ bool Shard::poll() {
   polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   if (!mutex_.try_lock()) return false;
   const bool moved = loop_.step(io::os_now(), StepKind::kPolling);
+  streaming_.store(loop_.streaming(), std::memory_order_relaxed);
   inline_steps_.store(inline_steps_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   if (moved) {
     idle_polls_.store(0, std::memory_order_relaxed);
@@ -223,6 +224,7 @@ void Shard::stand_by() {
 
 void Shard::background_turn() {
   bool any = false;
+  bool yield = false;
   Time deadline;
   {
     std::lock_guard lock(mutex_);
@@ -234,17 +236,15 @@ void Shard::background_turn() {
                               std::memory_order_relaxed);
       if (loop_.drained()) moved = false;
     }
-    // Having worked it does not sleep yet, see below.
-    deadline = any ? Time() : loop_.next_deadline();
+    yield = any && loop_.streaming();
+    deadline = moved || yield ? Time() : loop_.next_deadline();
     // Set under the lock: every later step by others compares its deadline with this.
     background_sleeps_until_.store(deadline.ns(), std::memory_order_seq_cst);
   }
-  if (any) {
-    followers_.notify();
-    // It lets others run and looks once more before it sleeps: a peer on the same processor sends
-    // all that it may, instead of waking this thread for each burst.
-    ::sched_yield();
-  }
+  if (any) followers_.notify();
+  // In the midst of a long message it lets others run and looks once more before it sleeps: a peer
+  // on the same processor sends all that it may, instead of waking this thread for each burst.
+  if (yield) ::sched_yield();
   if (deadline > io::os_now() && !loop_.has_work() && !polling_.load(std::memory_order_seq_cst) &&
       !stopping_.load(std::memory_order_seq_cst)) {
     sleep_on_port(background_waker_, deadline);

@@ -57,6 +57,8 @@ class Shard {
 
   // An application thread polls: one step in place if the loop is free. True if anything moved.
   bool poll();
+  // Large bursts are arriving, as far as polls have seen.
+  bool streaming() const { return streaming_.load(std::memory_order_relaxed); }
   // `count` requests were queued at `qp` by this thread.
   void posted(LoopQp& qp, size_t count);
   // The application stops polling for now (it armed a notification, or leaves): the background
@@ -113,6 +115,7 @@ class Shard {
   std::atomic<uint64_t> inline_steps_{0};
   std::atomic<uint64_t> background_steps_{0};
   std::atomic<uint64_t> background_wakeups_{0};
+  std::atomic<bool> streaming_{false};
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

@@ -15,8 +15,10 @@ namespace {
 
 // PSNs compare over half of their space; READs never let more than this stand open.
 constexpr uint64_t kMostOpenPackets = uint64_t{1} << 22;
-// A READ that the read allowance would cut to less than this many packets waits for more room.
+// A READ that the read allowance would cut to less than a third of what is in flight waits for more
+// room, within these bounds in packets. Responses that begin and end often make short bursts.
 constexpr uint64_t kLeastReadPackets = 16;
+constexpr uint64_t kMostReadPatience = 256;
 
 }  // namespace
 
@@ -286,7 +288,9 @@ TransmitStatus RcRequester::send_read(Turn& turn, SendWqe& wqe) {
     if (turn.read_left == 0) return TransmitStatus::kWindow;
     const uint64_t most = turn.read_left / response_bytes(mtu(), 0, 1, mtu());
     // Crumbs would cost a request and an AETH each; with responses on their way room will come.
-    if (most < std::min(packets, kLeastReadPackets) && outstanding_sent_ > 0) {
+    const uint64_t least =
+        std::clamp((cursor_ - unacked_) / 3, kLeastReadPackets, kMostReadPatience);
+    if (most < std::min(packets, least) && outstanding_sent_ > 0) {
       return TransmitStatus::kWindow;
     }
     if (!again) packets = std::clamp<uint64_t>(most, 1, packets);

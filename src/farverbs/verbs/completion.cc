@@ -1,7 +1,9 @@
 #include <poll.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "farverbs/verbs/state.h"
 
@@ -52,6 +54,7 @@ size_t CompletionQueue::wait(std::span<WorkCompletion> completions, Duration tim
   const Duration spin = state_->spin.next(device.options.spin);
   Time spin_until = std::min(deadline, start + spin);
   bool spinning = spin > Duration();
+  bool yielded = false;
   for (;;) {
     // Who does not spin goes to sleep on the port, which ends at once if something is there.
     size_t n = state_->queue->poll(completions);
@@ -71,9 +74,22 @@ size_t CompletionQueue::wait(std::span<WorkCompletion> completions, Duration tim
     if (now < spin_until) continue;
     if (spinning) state_->spin.failed(spin);
     spinning = false;
+    // In the midst of a long message it lets others run and looks once more before it sleeps: a
+    // peer on the same processor sends all that it may, instead of waking this thread for each
+    // burst.
+    if (device.streaming() && !std::exchange(yielded, true)) {
+      ::sched_yield();
+      if (device.poll_shards() || !state_->queue->empty()) {
+        yielded = false;
+        continue;
+      }
+    }
     auto arrived = [&] { return !state_->queue->empty() || state_->queue->in_error(); };
     // With one shard this thread can sleep on the port itself.
-    if (device.shards.size() == 1 && device.shards[0]->lead(deadline, arrived)) continue;
+    if (device.shards.size() == 1 && device.shards[0]->lead(deadline, arrived)) {
+      yielded = false;
+      continue;
+    }
     device.followers.count.fetch_add(1, std::memory_order_seq_cst);
     for (auto& shard : device.shards) {
       if (device.shards.size() > 1) shard->hand_over();

@@ -73,6 +73,9 @@ struct DeviceState {
   void quiesce() {
     for (auto& shard : shards) shard->quiesce();
   }
+  bool streaming() const {
+    return std::any_of(shards.begin(), shards.end(), [](auto& s) { return s->streaming(); });
+  }
   bool poll_shards() {
     bool moved = false;
     for (auto& shard : shards) moved |= shard->poll();
