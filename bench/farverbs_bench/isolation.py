@@ -70,6 +70,17 @@ def become_able(argv):
     os.execvp(command[0], command + [sys.executable, *argv])
 
 
+def place(where, available):
+    """The sets of processors for clients and servers, of those available: `two` different ones,
+    `one` for both, or None for any (`free`, and `two` where there is but one)."""
+    ordered = sorted(available)
+    if where == "one":
+        return {ordered[0]}, {ordered[0]}
+    if where == "two" and len(ordered) > 1:
+        return {ordered[0]}, {ordered[1]}
+    return None, None
+
+
 class End:
     """One of the two namespaces: a descriptor, and its addresses on the two paths."""
 
@@ -91,7 +102,8 @@ class End:
 class Network:
     """Namespaces `near` (clients) and `far` (servers), joined by the veth pairs wire0 and split0."""
 
-    def __init__(self):
+    def __init__(self, cpus=(None, None)):
+        self.cpus = cpus  # of clients and of servers; None: any
         try:
             unshare(CLONE_NEWNS)
             mount(None, "/", MS_REC | MS_PRIVATE)

@@ -50,6 +50,9 @@ def parse_arguments(words):
     parser.add_argument("--json", metavar="FILE", help="write every figure of every round")
     parser.add_argument("--record", action="store_true",
                         help="append to bench/history.jsonl, which full runs of all rows do anyway")
+    parser.add_argument("--place", choices=("two", "one", "free"), default="two",
+                        help="the processors of a pair's ends, ours and yardsticks alike: two "
+                             "different ones (default), one for both, or as the kernel likes")
     parser.add_argument("--build", default=os.path.join(ROOT, "build", "release"), metavar="DIR",
                         help="the build that is measured; default: build/release")
     arguments = parser.parse_args(words)
@@ -110,8 +113,9 @@ def benchmark(arguments):
     if not os.path.isdir(arguments.build):
         raise Refused(f"{arguments.build} is not there: ./dev build release")
     machine = history.describe(ROOT)
+    machine["place"] = arguments.place
     context = Context(os.path.abspath(arguments.build), arguments.seconds, arguments.quick)
-    context.network = isolation.Network()
+    context.network = isolation.Network(isolation.place(arguments.place, os.sched_getaffinity(0)))
     with tempfile.TemporaryDirectory(prefix="bench-", dir=os.path.join(ROOT, "build")) as directory:
         context.directory = directory
         try:

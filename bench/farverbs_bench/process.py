@@ -46,7 +46,7 @@ def listening_ports(table):
 class Process:
     """A program that runs. As a context manager it does not outlive the block, nor this process."""
 
-    def __init__(self, command, end=None, environment=None, own_sysfs=False):
+    def __init__(self, command, end=None, environment=None, own_sysfs=False, cpus=None):
         self.command = [str(word) for word in command]
         self._out = tempfile.TemporaryFile()
         self._err = tempfile.TemporaryFile()
@@ -56,6 +56,8 @@ class Process:
             die_with_parent()
             if end is not None:
                 set_namespace(end.fd)
+            if cpus:
+                os.sched_setaffinity(0, cpus)
             if own_sysfs:
                 # /sys shows the network of the namespace it was mounted in.
                 unshare(CLONE_NEWNS)
@@ -132,9 +134,9 @@ class Process:
         raise Failed(f"{self.name()} does not listen on port {port}")
 
 
-def run(command, seconds, end=None, environment=None, own_sysfs=False):
+def run(command, seconds, end=None, environment=None, own_sysfs=False, cpus=None):
     """A program to its end, which must be a good one."""
-    with Process(command, end, environment, own_sysfs) as process:
+    with Process(command, end, environment, own_sysfs, cpus) as process:
         result = process.wait(seconds)
     if result.exit_code != 0:
         raise Failed(f"{process.name()}: {result.why()}")
@@ -143,10 +145,12 @@ def run(command, seconds, end=None, environment=None, own_sysfs=False):
 
 def run_pair(network, server, client, port, seconds, **options):
     """A server in `far`, then its client in `near`; (client's result, CPU seconds of both).
-    The server ends by itself after one client, or is told to."""
-    with Process(server, network.far, **options) as serving:
+    The server ends by itself after one client, or is told to. Both run where network.cpus says:
+    what a pair costs and moves depends on whether its ends share a processor."""
+    near, far = network.cpus
+    with Process(server, network.far, cpus=far, **options) as serving:
         serving.wait_for_port(port)
-        result = run(client, seconds, network.near, **options)
+        result = run(client, seconds, network.near, cpus=near, **options)
         if not serving._ended(END_SECONDS):  # pylint: disable=protected-access
             serving.signal(signal.SIGTERM)
         served = serving.wait(END_SECONDS)

@@ -86,6 +86,8 @@ def heading(machine, rounds, seconds, quick):
     text = (f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, commit "
             f"{machine['commit']}, {rounds} round{'' if rounds == 1 else 's'} of {seconds:g} s "
             "a measurement")
+    text += {"two": ", the ends of a pair on two processors", "one": ", both on one processor"}.get(
+        machine.get("place"), "")
     if quick:
         text += ". Quick: it shows that everything runs, not how fast"
     if machine["load"] > machine["cores"] / 2:

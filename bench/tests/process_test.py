@@ -98,6 +98,19 @@ class Processes(unittest.TestCase):
                 running.wait_for_port(1)
 
 
+class Placement(unittest.TestCase):
+    def test_each_end_has_a_processor_of_its_own(self):
+        self.assertEqual(isolation.place("two", {5, 3, 4}), ({3}, {4}))
+        self.assertEqual(isolation.place("one", {5, 3}), ({3}, {3}))
+        self.assertEqual(isolation.place("free", {5, 3}), (None, None))
+        self.assertEqual(isolation.place("two", {3}), (None, None))
+
+    def test_a_program_stays_where_it_is_put(self):
+        cpu = min(os.sched_getaffinity(0))
+        code = "import os; print(sorted(os.sched_getaffinity(0)))"
+        self.assertEqual(process.run(python(code), 10, cpus={cpu}).out.strip(), f"[{cpu}]")
+
+
 class Memory(unittest.TestCase):
     def test_available_memory(self):
         self.assertEqual(isolation.available_memory("MemFree: 1 kB\nMemAvailable:  2048 kB\n"),

@@ -56,6 +56,10 @@ class Markdown(unittest.TestCase):
         self.assertTrue(report.summary([rows.Outcome(ROW, rows.FAILED, "x")]).endswith(
             "1 FAILED to run"))
 
+    def test_the_heading_tells_where_the_ends_ran(self):
+        self.assertIn("on one processor",
+                      report.heading({**MACHINE, "place": "one"}, 5, 2, False))
+
     def test_a_loaded_machine_is_told_of(self):
         self.assertNotIn("load", report.heading(MACHINE, 5, 2, False))
         self.assertIn("**The load was 9", report.heading({**MACHINE, "load": 9}, 5, 2, False))
