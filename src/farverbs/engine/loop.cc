@@ -20,6 +20,8 @@ constexpr size_t kSmallBurst = 16 * 1024;
 constexpr uint64_t kPacedBytes = 64 * 1024;
 // Paths without a connected QP (to UD destinations) that are kept for the next datagram.
 constexpr size_t kIdlePaths = 1024;
+// Addresses whose rate and round trip are remembered after the last QP has gone.
+constexpr size_t kRememberedPaths = 1024;
 
 }  // namespace
 
@@ -204,20 +206,7 @@ void Loop::settle(Time now, LoopQp& qp) {
   const proto::Feedback feedback = qp.pair.take_feedback();
   if (feedback.any() && qp.path != nullptr) {
     Path& path = *qp.path;
-    if (feedback.acked_bytes != 0 || feedback.lost_bytes != 0 || feedback.has_rtt) {
-      path.requests.take_back(now, {feedback.acked_bytes, feedback.lost_bytes, feedback.has_rtt,
-                                    feedback.rtt, feedback.probe_sent, feedback.probe_delivered});
-    }
-    if (feedback.read_bytes_arrived != 0 || feedback.read_bytes_lost != 0 ||
-        feedback.has_read_rtt) {
-      path.reads.take_back(
-          now, {feedback.read_bytes_arrived, feedback.read_bytes_lost, feedback.has_read_rtt,
-                feedback.read_rtt, feedback.read_probe_sent, feedback.read_probe_delivered});
-    }
-    if (feedback.timed_out) {
-      path.requests.time_out(now);
-      path.reads.time_out(now);
-    }
+    credit(now, qp, path, feedback);
     wake_waiting(path);
   }
   if (qp.pair.wants_transmit()) activate(qp);
@@ -228,6 +217,30 @@ void Loop::settle(Time now, LoopQp& qp) {
     owing_.push_back(qp);
   }
   timers_.set(qp.timer, qp.pair.next_timer());
+}
+
+void Loop::credit(Time now, const LoopQp& qp, Path& path, const proto::Feedback& feedback) {
+  if (qp.pair.far()) {
+    if (feedback.probe_arrived_bytes != 0) path.mtu.on_arrived(now, feedback.probe_arrived_bytes);
+    if (feedback.probe_lost) path.mtu.on_lost(now);
+    if (feedback.black_hole) path.mtu.on_black_hole(now);
+    path.far.take_back_far(now, feedback);
+    if (feedback.timed_out) path.far.time_out(now);
+    return;
+  }
+  if (feedback.acked_bytes != 0 || feedback.lost_bytes != 0 || feedback.has_rtt) {
+    path.requests.take_back(now, {feedback.acked_bytes, feedback.lost_bytes, feedback.has_rtt,
+                                  feedback.rtt, feedback.probe_sent, feedback.probe_delivered});
+  }
+  if (feedback.read_bytes_arrived != 0 || feedback.read_bytes_lost != 0 || feedback.has_read_rtt) {
+    path.reads.take_back(
+        now, {feedback.read_bytes_arrived, feedback.read_bytes_lost, feedback.has_read_rtt,
+              feedback.read_rtt, feedback.read_probe_sent, feedback.read_probe_delivered});
+  }
+  if (feedback.timed_out) {
+    path.requests.time_out(now);
+    path.reads.time_out(now);
+  }
 }
 
 void Loop::activate(LoopQp& qp) {
@@ -285,7 +298,15 @@ proto::TransmitContext Loop::offer(Time now, const LoopQp& qp, Path& path, bool&
   context.max_packets = qp.credit;
   context.request_allowance = context.read_allowance = kUnlimited;
   paced = false;
-  if (qp.pair.qp().type == model::QpType::kRc) {
+  if (qp.pair.far()) {
+    path.far_pacer.set_rate(now, path.far.rate());
+    const uint64_t pace = path.far_pacer.available(now, kPacedBytes);
+    context.request_allowance = std::min(path.far.room(), pace);
+    context.paced = paced = pace < path.far.room();
+    context.mark = path.far.mark(now);
+    context.datagram_bytes = path.mtu.datagram_bytes();
+    context.probe_bytes = path.mtu.probe(now);
+  } else if (qp.pair.qp().type == model::QpType::kRc) {
     path.pacer.set_rate(now, path.requests.rate());
     const uint64_t pace = path.pacer.available(now, kPacedBytes);
     context.request_allowance = std::min(path.requests.room(), pace);
@@ -295,7 +316,14 @@ proto::TransmitContext Loop::offer(Time now, const LoopQp& qp, Path& path, bool&
   return context;
 }
 
-void Loop::charge(Time now, const LoopQp& qp, Path& path, const proto::TransmitResult& result) {
+void Loop::charge(Time now, const LoopQp& qp, Path& path, const proto::TransmitContext& context,
+                  const proto::TransmitResult& result) {
+  if (qp.pair.far()) {
+    if (result.probed) path.mtu.on_probe_sent(now, context.probe_bytes);
+    path.far.add(now, result.request_bytes);
+    path.far_pacer.on_sent(now, result.request_bytes);
+    return;
+  }
   // What nobody acknowledges (UC, UD) would never leave the flight.
   if (qp.pair.qp().type != model::QpType::kRc) return;
   path.requests.add(now, result.request_bytes);
@@ -318,7 +346,7 @@ void Loop::transmit_qp(Time now, LoopQp& qp, bool defer_acks) {
     proto::TransmitContext context = offer(now, qp, *path, paced);
     context.defer_acks = defer_acks;
     const proto::TransmitResult result = qp.pair.poll_transmit(context);
-    charge(now, qp, *path, result);
+    charge(now, qp, *path, context, result);
     qp.credit -= std::min(qp.credit, result.packets);
     if (result.status == proto::TransmitStatus::kBurstFull) {
       const bool sent = flush_burst(now);
@@ -328,15 +356,18 @@ void Loop::transmit_qp(Time now, LoopQp& qp, bool defer_acks) {
       next_list = &steady_;
     } else if (result.status == proto::TransmitStatus::kWindow) {
       // The request allowance is used up, or else it was a READ that found no room.
+      const bool far = qp.pair.far();
       const bool for_requests = result.request_bytes >= context.request_allowance;
-      next_list = for_requests ? &path->waiting_requests.qps : &path->waiting_reads.qps;
-      if (paced && path->requests.room() > 0) {
-        path->paced_until = path->pacer.next(now, kPacedBytes);
+      next_list = far            ? &path->waiting_far.qps
+                  : for_requests ? &path->waiting_requests.qps
+                                 : &path->waiting_reads.qps;
+      if (paced && (far ? path->far : path->requests).room() > 0) {
+        path->paced_until = (far ? path->far_pacer : path->pacer).next(now, kPacedBytes);
         if (!path->paced_link.linked()) paced_.push_back(*path);
       }
     } else {
       qp.credit = 0;
-      path->requests.mark_application_limited();
+      (qp.pair.far() ? path->far : path->requests).mark_application_limited();
     }
     break;
   }
@@ -346,7 +377,7 @@ void Loop::transmit_qp(Time now, LoopQp& qp, bool defer_acks) {
 
 void Loop::forget_woken(const LoopQp& qp) {
   if (qp.path == nullptr) return;
-  for (Path::Waiting* waiting : {&qp.path->waiting_requests, &qp.path->waiting_reads}) {
+  for (Path::Waiting* waiting : qp.path->waiting()) {
     if (waiting->woken == &qp) waiting->woken = nullptr;
   }
 }
@@ -356,9 +387,9 @@ void Loop::end_turn(LoopQp& qp, TurnList* next_list) {
   forget_woken(qp);
   const bool blocked = next_list != nullptr && next_list != &steady_;
   // Whoever used its turn up stands behind those that wait for room on the same path.
-  if (path != nullptr && next_list == &steady_ && qp.credit == 0 &&
-      !path->waiting_requests.qps.empty()) {
-    next_list = &path->waiting_requests.qps;
+  if (path != nullptr && next_list == &steady_ && qp.credit == 0) {
+    TurnList& waiting = (qp.pair.far() ? path->waiting_far : path->waiting_requests).qps;
+    if (!waiting.empty()) next_list = &waiting;
   }
   if (next_list != nullptr) {
     // settle may have put it among the fresh ones; its place is where this turn ended: first if it
@@ -398,7 +429,7 @@ bool Loop::flush_burst(Time now) {
 }
 
 void Loop::wake_waiting(Path& path) {
-  for (Path::Waiting* waiting : {&path.waiting_requests, &path.waiting_reads}) {
+  for (Path::Waiting* waiting : path.waiting()) {
     if (waiting->woken != nullptr || !waiting->flight.worth_waking()) continue;
     LoopQp* qp = waiting->qps.pop_front();
     if (qp == nullptr) continue;
@@ -442,6 +473,14 @@ std::unique_ptr<cc::Controller> Loop::new_controller() const {
   return std::make_unique<cc::BdpWindow>(cc::BdpWindowConfig{});
 }
 
+void Loop::remember(const Path& path) {
+  if (path.far_controller == nullptr) return;
+  const auto learned = path.far_controller->remember();
+  if (!learned.has_value()) return;
+  if (remembered_.size() >= kRememberedPaths) remembered_.clear();
+  remembered_[path.flow.destination.address] = *learned;
+}
+
 Path& Loop::path_for(const model::AddressVector& av) {
   io::TxFlow flow;
   flow.destination = {IpAddress::from_gid(av.destination_gid), av.udp_port};
@@ -455,8 +494,22 @@ Path& Loop::path_for(const model::AddressVector& av) {
       return path.users == 0 && &path != burst_path_ && !path.paced_link.linked();
     });
   }
+  std::unique_ptr<cc::Controller> far;
+  const cc::FarController* far_controller = nullptr;
+  if (config_.fixed_window_bytes != 0) {
+    far = new_controller();
+  } else {
+    cc::FarConfig far_config;
+    const auto known = remembered_.find(flow.destination.address);
+    if (known != remembered_.end()) far_config.remembered = known->second;
+    auto controller = std::make_unique<cc::FarController>(far_config);
+    far_controller = controller.get();
+    far = std::move(controller);
+  }
   auto path = std::make_unique<Path>(flow, wire::IcrcFlow::roce_v2(port_.local(), flow.destination),
-                                     new_controller(), new_controller());
+                                     new_controller(), new_controller(), std::move(far),
+                                     config_.datagram_ceiling);
+  path->far_controller = far_controller;
   return *paths_.emplace(flow, std::move(path)).first->second;
 }
 
@@ -476,6 +529,7 @@ void Loop::leave_path(LoopQp& qp) {
     burst_path_ = nullptr;
   }
   if (path.paced_link.linked()) paced_.remove(path);
+  remember(path);
   paths_.erase(path.flow);
 }
 

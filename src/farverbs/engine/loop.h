@@ -40,6 +40,9 @@ struct LoopConfig {
   Duration ack_delay = Duration::microseconds(4);
   // A fixed congestion window; 0: measured.
   uint64_t fixed_window_bytes = 0;
+  // The longest UDP payload that the port's interface lets out: where the far transport's search
+  // for a path's MTU ends.
+  uint32_t datagram_ceiling = 1'452;
 };
 
 struct LoopCounters {
@@ -119,7 +122,10 @@ class Loop {
   Path* flow_of(LoopQp& qp);
   // What it may write now; `paced` if the pacer is what limits it.
   proto::TransmitContext offer(Time now, const LoopQp& qp, Path& path, bool& paced);
-  void charge(Time now, const LoopQp& qp, Path& path, const proto::TransmitResult& result);
+  static void charge(Time now, const LoopQp& qp, Path& path, const proto::TransmitContext& context,
+                     const proto::TransmitResult& result);
+  // What acknowledgements told goes to the path's controllers.
+  static void credit(Time now, const LoopQp& qp, Path& path, const proto::Feedback& feedback);
   void end_turn(LoopQp& qp, TurnList* next_list);
   static void forget_woken(const LoopQp& qp);
   void transmit_acks(Time now, StepKind kind);
@@ -133,6 +139,8 @@ class Loop {
   void wake_waiting(Path& path);
   void release_paced(Time now);
   std::unique_ptr<cc::Controller> new_controller() const;
+  // Takes what the path has learned, for the next connection to that address.
+  void remember(const Path& path);
 
   io::Port& port_;
   model::MemoryTable& memory_;
@@ -145,6 +153,9 @@ class Loop {
   IntrusiveList<LoopQp, &LoopQp::ack_link> owing_;  // oldest debt first
   IntrusiveList<Path, &Path::paced_link> paced_;    // paths whose pacer holds QPs back
   std::atomic<LoopQp*> rung_{nullptr};
+  struct AddressHash {
+    size_t operator()(const IpAddress& address) const { return address.hash(); }
+  };
   struct FlowHash {
     size_t operator()(const io::TxFlow& flow) const {
       return flow.destination.address.hash() ^ (flow.destination.port * 0x9E3779B1u) ^
@@ -152,6 +163,7 @@ class Loop {
     }
   };
   std::unordered_map<io::TxFlow, std::unique_ptr<Path>, FlowHash> paths_;
+  std::unordered_map<IpAddress, cc::RememberedPath, AddressHash> remembered_;
   std::vector<std::byte> burst_storage_;
   wire::TxBurst burst_;
   Path* burst_path_ = nullptr;

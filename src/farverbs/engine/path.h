@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -12,7 +13,9 @@
 #include "farverbs/base/intrusive_list.h"
 #include "farverbs/base/time.h"
 #include "farverbs/cc/controller.h"
+#include "farverbs/cc/far_controller.h"
 #include "farverbs/cc/pacer.h"
+#include "farverbs/engine/mtu_search.h"
 #include "farverbs/engine/timers.h"
 #include "farverbs/io/port.h"
 #include "farverbs/proto/queue_pair.h"
@@ -69,6 +72,7 @@ class Flight {
   }
   void add(Time now, uint64_t bytes) {
     if (bytes == 0) return;
+    if (inflight_ == 0) first_sent_ = delivered_time_ = now;
     inflight_ += bytes;
     controller_->on_sent(now, bytes, inflight_);
     allowance_ = controller_->allowance();
@@ -82,6 +86,13 @@ class Flight {
     uint64_t probe_delivered = 0;
   };
   void take_back(Time now, const Returned& returned);
+  // The same for the far transport, whose packets carry marks.
+  void take_back_far(Time now, const proto::Feedback& feedback);
+  proto::FlightMark mark(Time now) const {
+    const bool idle = inflight_ == 0;
+    return {delivered_, idle ? now : delivered_time_, idle ? now : first_sent_, inflight_,
+            delivered_ < application_limited_until_};
+  }
   void time_out(Time now) {
     controller_->on_timeout(now);
     allowance_ = controller_->allowance();
@@ -102,6 +113,8 @@ class Flight {
   uint64_t inflight_ = 0;
   uint64_t delivered_ = 0;
   uint64_t application_limited_until_ = 0;
+  Time delivered_time_;  // when delivered_ grew last
+  Time first_sent_;      // when the packet left that was acknowledged last
   Duration last_rtt_;
 };
 
@@ -109,19 +122,27 @@ class Flight {
 struct Path {
   // A full packet over an interface of 1,500 bytes; pacing counts in about such.
   static constexpr uint32_t kSegmentBytes = 1'056;
+  static constexpr uint32_t kFarSegmentBytes = 1'472;
 
   Path(const io::TxFlow& to, wire::IcrcFlow icrc_of_flow,
-       std::unique_ptr<cc::Controller> requests_cc, std::unique_ptr<cc::Controller> reads_cc)
+       std::unique_ptr<cc::Controller> requests_cc, std::unique_ptr<cc::Controller> reads_cc,
+       std::unique_ptr<cc::Controller> far_cc, uint32_t datagram_ceiling)
       : flow(to),
         icrc(icrc_of_flow),
         requests(std::move(requests_cc)),
-        reads(std::move(reads_cc)) {}
+        reads(std::move(reads_cc)),
+        far(std::move(far_cc)),
+        mtu(to.destination.address.is_v4(), datagram_ceiling) {}
 
   io::TxFlow flow;
   wire::IcrcFlow icrc;
   Flight requests;
   Flight reads;
+  Flight far;  // of far QPs: requests and responses alike
+  const cc::FarController* far_controller = nullptr;  // if far's controller is one: for tools
   cc::Pacer pacer{kSegmentBytes};
+  cc::Pacer far_pacer{kFarSegmentBytes};
+  MtuSearch mtu;
   uint32_t users = 0;   // connected QPs; a path without any may be dropped
   Time paced_until;     // the pacer lets nothing leave before
   ListLink paced_link;  // in the loop's list of paths that wait for their pacer
@@ -133,6 +154,10 @@ struct Path {
   };
   Waiting waiting_requests{requests, {}, nullptr};
   Waiting waiting_reads{reads, {}, nullptr};
+  Waiting waiting_far{far, {}, nullptr};
+  std::array<Waiting*, 3> waiting() {
+    return {&waiting_requests, &waiting_reads, &waiting_far};
+  }
 };
 
 }  // namespace farverbs::engine

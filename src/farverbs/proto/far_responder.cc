@@ -89,7 +89,7 @@ bool FarResponder::goes_on(const wire::PacketView& packet, const wire::FarBase& 
   const FarMessage& m = *current_;
   const size_t payload = packet.payload().size();
   const uint64_t end = m.placed.end() + payload;
-  if (m.ended || m.failed || not_ready_ || payload == 0 || !messages_.last(current_number_)) {
+  if (m.ended || m.failed || payload == 0 || !messages_.last(current_number_)) {
     return false;
   }
   if (packet.opcode() == wire::Opcode::far_write) {
@@ -249,8 +249,9 @@ uint32_t FarResponder::executed() const {
 
 FarResponder::Told FarResponder::told() const {
   if (failed_) return {wire::FarStatus::refused, static_cast<uint8_t>(refused_code_), false, 0};
-  if (not_ready_) {
-    return {wire::FarStatus::not_ready, qp_.attributes.min_rnr_timer, true, not_ready_limit_};
+  if (waits_for_receive()) {
+    return {wire::FarStatus::not_ready, qp_.attributes.min_rnr_timer, true,
+            static_cast<uint32_t>(not_ready_limit_)};
   }
   if (qp_.srq != nullptr || !config_.end_to_end_credits) return {};
   return {wire::FarStatus::ok, 0, true,

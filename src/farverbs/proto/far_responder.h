@@ -119,8 +119,8 @@ class FarResponder {
   bool extent(Arrival& arrival, const FarMessage& message, uint32_t offset) const;
   enum class Claim : uint8_t { kReady, kNotReady, kWrong };
   Claim claim_receive(uint64_t number, FarMessage& message);
-  Verdict not_ready(uint64_t number, uint32_t offset);
-  void note_arrival(uint64_t number, uint32_t offset, uint32_t end);
+  Verdict not_ready();
+  bool waits_for_receive() const;
   Verdict place(const Arrival& arrival, FarMessage& message, uint32_t end);
   void note_last(const Arrival& arrival, FarMessage& message);
   Verdict fail(FarMessage& message, wire::NakCode code, model::AsyncEventType event,
@@ -154,10 +154,8 @@ class FarResponder {
   uint32_t current_payload_ = 0;
 
   // A packet was dropped since its receive was not there: told until it comes again.
-  bool not_ready_ = false;
-  uint64_t not_ready_message_ = 0;  // the first such, and the first byte that was dropped
-  uint32_t not_ready_offset_ = 0;
-  uint32_t not_ready_limit_ = 0;
+  bool not_ready_ = false;  // a message came that needs receive number not_ready_limit_ or later
+  uint64_t not_ready_limit_ = 0;
 
   bool failed_ = false;
   bool flushed_ = false;

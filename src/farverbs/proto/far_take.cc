@@ -94,7 +94,7 @@ FarResponder::Verdict FarResponder::take_write(Arrival& arrival, FarMessage& mes
       case Claim::kWrong:
         return invalid(message);
       case Claim::kNotReady:
-        return not_ready(arrival.number, payload == 0 ? arrival.end : arrival.end - 1);
+        return not_ready();
       case Claim::kReady:
         break;
     }
@@ -108,7 +108,6 @@ FarResponder::Verdict FarResponder::take_write(Arrival& arrival, FarMessage& mes
     return Verdict::kDropped;
   }
   note_last(arrival, message);
-  note_arrival(arrival.number, arrival.offset, arrival.end);
   ++qp_.counters.received_packets;
   qp_.counters.received_payload_bytes += payload;
   return Verdict::kTaken;
@@ -128,7 +127,7 @@ FarResponder::Verdict FarResponder::take_send(Arrival& arrival, FarMessage& mess
     case Claim::kWrong:
       return invalid(message);
     case Claim::kNotReady:
-      return not_ready(arrival.number, arrival.offset);
+      return not_ready();
     case Claim::kReady:
       break;
   }
@@ -207,26 +206,16 @@ FarResponder::Claim FarResponder::claim_receive(uint64_t number, FarMessage& mes
   return Claim::kReady;
 }
 
-// The packet is acknowledged, so its sender must be told to send it again.
-FarResponder::Verdict FarResponder::not_ready(uint64_t number, uint32_t offset) {
-  if (!not_ready_) ++qp_.counters.rnr_naks_sent;
-  if (!not_ready_ || number < not_ready_message_) {
-    not_ready_message_ = number;
-    not_ready_offset_ = offset;
-    not_ready_limit_ = static_cast<uint32_t>(receives_.taken());
-  }
-  not_ready_offset_ = std::min(not_ready_offset_, offset);
+// The packet is dropped and not acknowledged; its sender is told that sending it again has to wait.
+FarResponder::Verdict FarResponder::not_ready() {
+  if (!waits_for_receive()) ++qp_.counters.rnr_naks_sent;
   not_ready_ = true;
-  return Verdict::kTaken;
+  not_ready_limit_ = receives_.taken();
+  return Verdict::kDropped;
 }
 
-// Ends "not ready" when the first byte that was dropped has come again. A sender that was never
-// told would not have sent it, so the receive alone is not enough.
-void FarResponder::note_arrival(uint64_t number, uint32_t offset, uint32_t end) {
-  if (not_ready_ && number == not_ready_message_ && offset <= not_ready_offset_ &&
-      not_ready_offset_ < std::max(end, offset + 1)) {
-    not_ready_ = false;
-  }
+bool FarResponder::waits_for_receive() const {
+  return not_ready_ && receives_.taken() == not_ready_limit_ && qp_.receives().count() == 0;
 }
 
 }  // namespace farverbs::proto

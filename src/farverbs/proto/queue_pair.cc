@@ -74,6 +74,16 @@ Result<void> QueuePair::modify(Time now, const model::QpAttributes& attributes, 
   return {};
 }
 
+Result<void> QueuePair::use_far() {
+  const QpState state = qp_.state.load(std::memory_order_relaxed);
+  if (rc_ == nullptr) return invalid("use_far: only an RC QP has the far transport");
+  if (state != QpState::kInit) return wrong_state("use_far", state, "INIT");
+  if (!rc_->far()) rc_->use_far();
+  return {};
+}
+
+bool QueuePair::far() const { return rc_ != nullptr && rc_->far(); }
+
 void QueuePair::forget() {
   qp_.send_queue.clear();
   qp_.receive_queue.clear();

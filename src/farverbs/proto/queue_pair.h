@@ -49,6 +49,16 @@ struct ReceivedRun {
   const PacketContext& context;
 };
 
+// What a path was like when a packet left, so that its acknowledgement tells the rate of delivery
+// since (draft-cheng-iccrg-delivery-rate-estimation). The far transport keeps one with its packets.
+struct FlightMark {
+  uint64_t delivered_bytes = 0;
+  Time delivered_time;  // when that count was reached
+  Time first_sent;      // when the packet left that was acknowledged last then
+  uint64_t inflight_bytes = 0;
+  bool application_limited = false;
+};
+
 struct TransmitContext {
   Time now;
   wire::TxBurst* burst = nullptr;
@@ -68,6 +78,13 @@ struct TransmitContext {
   // Do not write a bare acknowledgement unless a request or a response was written in this call:
   // the application may be about to send something that it can ride behind.
   bool defer_acks = false;
+  // The far transport's: the path as it is now, the longest UDP payload it is known to carry, and a
+  // longer one to be tried (0: none). It takes all allowance from request_allowance; `paced`: it
+  // is the pacer that limits that, so there is no need to ask for an acknowledgement at its end.
+  FlightMark mark;
+  uint32_t datagram_bytes = 0;
+  uint32_t probe_bytes = 0;
+  bool paced = false;
 };
 
 enum class TransmitStatus : uint8_t {
@@ -84,6 +101,7 @@ struct TransmitResult {
   // acknowledged: 0.
   uint64_t request_bytes = 0;
   uint64_t read_bytes = 0;  // asked for: charged to the read allowance
+  bool probed = false;      // a packet of probe_bytes was written; it is not in request_bytes
 };
 
 // Since the last take_feedback().
@@ -103,9 +121,21 @@ struct Feedback {
   Time read_probe_sent;
   uint64_t read_probe_delivered = 0;
   bool timed_out = false;
+  // The far transport's: bytes acknowledged that had been told lost, packets that arrived with ECN
+  // CE, and the mark of the newest packet acknowledged, with its time.
+  uint64_t spurious_bytes = 0;
+  uint32_t congestion_marks = 0;
+  bool has_mark = false;
+  FlightMark mark;
+  Time mark_sent;
+  // Path MTU: the probe arrived, was lost, and: packets of this size seem to pass no more.
+  uint32_t probe_arrived_bytes = 0;
+  bool probe_lost = false;
+  bool black_hole = false;
   bool any() const {
     return acked_bytes != 0 || lost_bytes != 0 || read_bytes_arrived != 0 || read_bytes_lost != 0 ||
-           has_rtt || has_read_rtt || timed_out;
+           has_rtt || has_read_rtt || timed_out || spurious_bytes != 0 || congestion_marks != 0 ||
+           probe_arrived_bytes != 0 || probe_lost || black_hole;
   }
 };
 
@@ -120,11 +150,15 @@ struct TransportConfig {
   // ... and asks for an acknowledgement (AckReq) at least this often inside a message.
   uint32_t ack_request_every_packets = 64;
   bool end_to_end_credits = true;
+
   // What a far responder keeps for a peer whose packets come out of order: copies of packets that
   // must wait for earlier ones and what it remembers of messages (bytes), and how far ahead of the
   // next message to be carried out a message may be. Packets beyond are dropped.
   uint32_t far_hold_bytes = 16 * 1024 * 1024;
   uint32_t far_messages_ahead = 65'536;
+  // The far transport (docs/far-transport.md). A connection ends after so long without any answer,
+  // or as the QP's timeout and retry count say if that is longer.
+  Duration far_give_up = Duration::seconds(45);
 };
 
 class RcMachine;
@@ -146,6 +180,11 @@ class QueuePair {
   // this QP's completions and forgets everything; RTS: what was posted before goes out.
   Result<void> modify(Time now, const model::QpAttributes& attributes, uint32_t mask,
                       const model::QpLimits& limits);
+
+  // RC, in INIT: the peer speaks the far transport, and this connection will. EINVAL otherwise.
+  Result<void> use_far();
+  // What carries the connection is the far transport.
+  bool far() const;
 
   // Thread safe, without the loop's lock: checks the state (EINVAL before INIT / RTS as the manual
   // says; in ERR and SQE the request is accepted and flushed) and queues. The caller then sees to

@@ -1,7 +1,12 @@
 // RcMachine: the reliable connection. It joins the two halves of the QP and moves it to the error
 // state when either of them has failed: the failing completion first, then the flush in order.
+// Between two ends that speak it the packets are those of the far transport (far_machine.h); the
+// states, and what the application sees, are the same.
 #pragma once
 
+#include <memory>
+
+#include "farverbs/proto/far_machine.h"
 #include "farverbs/proto/rc_requester.h"
 #include "farverbs/proto/rc_responder.h"
 
@@ -10,7 +15,7 @@ namespace farverbs::proto {
 class RcMachine {
  public:
   RcMachine(model::Qp& qp, const TransportConfig& config)
-      : qp_(qp), requester_(qp, config), responder_(qp, config) {}
+      : qp_(qp), config_(config), requester_(qp, config), responder_(qp, config) {}
 
   // The state has just become `to`.
   void on_state(Time now, model::QpState from, model::QpState to);
@@ -22,23 +27,31 @@ class RcMachine {
   bool wants_transmit() const;
   bool wants_respond() const;
   bool ack_pending() const;
-  Time next_timer() const { return requester_.next_timer(); }
-  Feedback take_feedback() { return requester_.take_feedback(); }
+  Time next_timer() const;
+  Feedback take_feedback();
   void fail(Time now);
-  size_t memory_bytes() const { return requester_.memory_bytes() + responder_.memory_bytes(); }
+  size_t memory_bytes() const;
+
+  // The connection's packets will be the far transport's: in INIT.
+  void use_far();
+  bool far() const { return far_ != nullptr; }
 
  private:
   model::QpState state() const { return qp_.state.load(std::memory_order_relaxed); }
   bool sending() const {
     return state() == model::QpState::kRts || state() == model::QpState::kSqd;
   }
+  TransmitResult poll_far(const TransmitContext& context);
+  void establish();
   void settle();
   void enter_error();
   void flush();
 
   model::Qp& qp_;
+  const TransportConfig& config_;
   RcRequester requester_;
   RcResponder responder_;
+  std::unique_ptr<FarMachine> far_;
   bool established_ = false;  // COMM_EST is raised once
   bool drained_ = false;      // SQ_DRAINED, once for each SQD
   bool last_words_ = false;   // in ERR: the responder's NAK has yet to leave

@@ -78,6 +78,7 @@ Plan draw(Prng& prng) {
                                                model::PathMtu::k1024, model::PathMtu::k4096});
   c.connection.max_rd_atomic = static_cast<uint8_t>(prng.between(1, 8));
   c.connection.min_rnr_timer = static_cast<uint8_t>(prng.between(1, 14));
+  c.connection.far = prng.chance(0.6);
   return p;
 }
 
@@ -89,7 +90,8 @@ std::string describe(const Plan& p) {
                      std::to_string(model::bytes_of(p.conversation.connection.path_mtu)) +
                      "; link " + std::to_string(p.clean.rate.bps() / 1'000'000) + " Mb/s, " +
                      std::to_string(p.clean.delay.ns() / 1000) + " us, queue " +
-                     std::to_string(p.clean.queue_bytes);
+                     std::to_string(p.clean.queue_bytes) +
+                     (p.conversation.connection.far ? ", far transport" : ", standard RC");
   auto percent = [&](const char* name, double value) {
     if (value > 0) text += std::string(", ") + name + " " + std::to_string(value * 100) + "%";
   };
@@ -134,7 +136,9 @@ ScenarioReport run_scenario(uint64_t seed) {
   std::vector<Host*> hosts;
   for (size_t i = 0; i < plan.hosts; ++i) {
     const std::string address = (plan.ipv6 ? "fd00::" : "10.0.0.") + std::to_string(i + 1);
-    hosts.push_back(&world.add_host(address, engine::LoopConfig{}));
+    engine::LoopConfig config;
+    config.transport.far_give_up = Duration::seconds(10);
+    hosts.push_back(&world.add_host(address, config));
     hosts.back()->port().set_merging(plan.merging);
     hosts.back()->port().set_receive_buffer(plan.receive_buffer);
   }
@@ -172,8 +176,11 @@ ScenarioReport run_scenario(uint64_t seed) {
       world.run(plan.fault_time + Duration::seconds(60), Duration::microseconds(500), act, done);
   for (size_t i = 0; i < conversations.size(); ++i) {
     Conversation& c = *conversations[i];
-    if (c.failure().empty()) c.check_memory();
     std::string failure = c.failure();
+    if (failure.empty() && c.done()) {
+      c.check_memory();
+      failure = c.failure();
+    }
     if (failure.empty() && !c.done()) failure = "no end in sight: " + c.describe();
     if (!failure.empty() && report.failure.empty()) {
       report.failure = "conversation " + std::to_string(i) + ": " + failure;
@@ -190,6 +197,7 @@ ScenarioReport run_scenario(uint64_t seed) {
 BulkReport run_bulk(const BulkSpec& spec) {
   World world(spec.seed);
   engine::LoopConfig config;
+  config.datagram_ceiling = 1'472;
   config.transport.max_window_packets = spec.max_window_packets;
   Host& a = world.add_host("10.0.0.1", config);
   Host& b = world.add_host("10.0.0.2", config);
@@ -200,6 +208,9 @@ BulkReport run_bulk(const BulkSpec& spec) {
   link.queue_bytes =
       std::max<uint64_t>(static_cast<uint64_t>(static_cast<double>(bdp) * spec.queue_bdp), 50'000);
   link.loss = spec.loss;
+  link.burst_loss_length = spec.burst_loss_length;
+  link.reorder = spec.reorder;
+  link.reorder_delay = spec.reorder_delay;
   world.network.link(a.address().address, b.address().address) = link;
   world.network.link(b.address().address, a.address().address) = link;
   a.port().set_receive_buffer(size_t{64} << 20);
@@ -225,6 +236,7 @@ BulkReport run_bulk(const BulkSpec& spec) {
   ConnectSpec connection;
   connection.path_mtu = spec.path_mtu;
   connection.max_rd_atomic = 128;
+  connection.far = spec.far;
   connection.timeout = 18;  // 1.07 s: beyond any queueing here
   connect(world.network.now(), a, qp_a, b, qp_b, connection);
 
@@ -241,15 +253,21 @@ BulkReport run_bulk(const BulkSpec& spec) {
     if (spec.trace != nullptr && world.network.now() >= next_trace) {
       next_trace = next_trace + spec.trace_every;
       const engine::Path& path = *qp_a.path;
-      const engine::Flight& flight = spec.read ? path.reads : path.requests;
+      const engine::Path& path_b = *qp_b.path;
+      const engine::Flight& flight = spec.far ? (spec.read ? path_b.far : path.far)
+                                     : spec.read ? path.reads
+                                                 : path.requests;
+      const engine::LoopQp& sender = spec.far && spec.read ? qp_b : qp_a;
+      const auto* controller = (spec.read ? path_b : path).far_controller;
       std::fprintf(
           spec.trace,
           "%7.2f s  done %6.1f MB  window %8.1f KB  in flight %8.1f KB  rate %8.1f Mb/s  "
-          "rtt %7.2f ms  again %llu\n",
+          "rtt %7.2f ms  again %llu %s\n",
           (world.network.now() - start).to_seconds(), static_cast<double>(completed) / 1e6,
           static_cast<double>(flight.window()) / 1e3, static_cast<double>(flight.inflight()) / 1e3,
           static_cast<double>(flight.rate().bps()) / 1e6, flight.last_rtt().to_seconds() * 1e3,
-          static_cast<unsigned long long>(qp_a.pair.qp().counters.retransmitted_packets));
+          static_cast<unsigned long long>(sender.pair.qp().counters.retransmitted_packets),
+          spec.far && controller != nullptr ? controller->phase_name() : "");
     }
     std::array<model::WorkCompletion, 16> completions;
     for (size_t n; (n = cq_a.poll(completions)) > 0;) {
@@ -280,12 +298,17 @@ BulkReport run_bulk(const BulkSpec& spec) {
   report.completed = !failed && completed >= spec.total_bytes;
   report.elapsed = world.network.now() - start;
   const uint32_t mtu = model::bytes_of(spec.path_mtu);
-  const double payload_share = static_cast<double>(mtu) / (mtu + 16 + kWireOverhead);
+  const double payload_share = spec.far ? 1'432.0 / (1'472 + kWireOverhead)
+                                        : static_cast<double>(mtu) / (mtu + 16 + kWireOverhead);
   report.share_of_capacity = static_cast<double>(completed - before) * 8 /
                              (static_cast<double>(spec.rate.bps()) * payload_share *
                               (report.elapsed - spec.measure_after).to_seconds());
   report.timeouts = qp_a.pair.qp().counters.timeouts;
-  report.retransmitted_packets = qp_a.pair.qp().counters.retransmitted_packets;
+  report.retransmitted_packets = qp_a.pair.qp().counters.retransmitted_packets +
+                                 qp_b.pair.qp().counters.retransmitted_packets;
+  report.lost_packets = world.network.counters(a.address().address, b.address().address).lost +
+                        world.network.counters(a.address().address, b.address().address)
+                            .queue_dropped;
   a.loop().destroy_qp(world.network.now(), &qp_a);
   b.loop().destroy_qp(world.network.now(), &qp_b);
   return report;

@@ -30,6 +30,7 @@ struct BulkReport {
   double share_of_capacity = 0;
   Duration elapsed;
   uint64_t retransmitted_packets = 0;
+  uint64_t lost_packets = 0;  // from a to b, in the queue too
   uint64_t timeouts = 0;
 };
 struct BulkSpec {
@@ -41,6 +42,10 @@ struct BulkSpec {
   uint32_t message_bytes = 1 << 20;
   uint32_t depth = 64;
   bool read = false;
+  bool far = false;  // the far transport
+  double burst_loss_length = 0;
+  double reorder = 0;  // share of packets that come so much later:
+  Duration reorder_delay;
   model::PathMtu path_mtu = model::PathMtu::k1024;
   uint32_t max_window_packets = 16'384;
   uint64_t seed = 1;

@@ -39,6 +39,7 @@ void to_rts(Time now, Host& host, engine::LoopQp& qp, const Endpoint& peer, Qpn 
   a.state = QpState::kInit;
   a.access_flags = spec.access;
   must(host.loop().modify(now, qp, a, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags));
+  if (rc && spec.far) must(qp.pair.use_far());
   a.state = QpState::kRtr;
   a.path_mtu = spec.path_mtu;
   a.destination_qpn = peer_qpn;

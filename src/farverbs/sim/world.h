@@ -53,6 +53,7 @@ struct ConnectSpec {
   uint32_t access = model::kRemoteWrite | model::kRemoteRead | model::kRemoteAtomic;
   Psn first_psn_a;
   Psn first_psn_b;
+  bool far = false;  // RC over the far transport
 };
 // Takes two RC or UC QPs from RESET to RTS.
 void connect(Time now, Host& a, engine::LoopQp& qp_a, Host& b, engine::LoopQp& qp_b,

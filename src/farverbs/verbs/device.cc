@@ -64,6 +64,10 @@ Result<Device> Device::open(const DeviceOptions& options) {
   config.limits.max_dest_rd_atomic = state->attributes.max_rd_atomic;
   config.limits.max_path_mtu = state->max_path_mtu;
   config.fixed_window_bytes = options.fixed_window_bytes;
+  // A jumbo frame at most: above, more would be lost with a packet than is won.
+  constexpr uint32_t kMostMtu = 9'000;
+  const uint32_t headers = options.address.is_v4() ? 28 : 48;
+  config.datagram_ceiling = std::min(state->interface.mtu, kMostMtu) - headers;
   for (unsigned i = 0; i < options.shards; ++i) {
     io::UdpOptions udp;
     udp.local = {options.address, options.udp_port};

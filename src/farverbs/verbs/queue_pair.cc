@@ -103,6 +103,8 @@ QpAddress QueuePair::address() const {
   address.qpn = qpn();
   address.psn = state_->first_psn;
   address.path_mtu = device.max_path_mtu;
+  const bool far = type() == QpType::kRc && device.options.transport != Transport::kStandard;
+  address.far_version = far ? detail::kFarVersion : 0;
   return address;
 }
 
@@ -115,6 +117,16 @@ Result<void> QueuePair::connect(const QpAddress& peer, const ConnectOptions& opt
   a.state = QpState::kInit;
   a.access_flags = options.remote_access;
   FV_TRY(modify(a, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags));
+
+  const bool able = address().far_version != 0 && peer.far_version != 0;
+  if (options.transport == Transport::kFar && !able) {
+    return Error{EPROTONOSUPPORT,
+                 "the far transport was asked for, but this device or the peer does not offer it"};
+  }
+  if (able && options.transport != Transport::kStandard) {
+    FV_TRY(state_->shard->with_loop(
+        [&](engine::Loop&, Time) { return state_->qp->pair.use_far(); }));
+  }
 
   a.state = QpState::kRtr;
   a.path_mtu = std::min(peer.path_mtu, state_->pd->device->max_path_mtu);
@@ -141,6 +153,12 @@ Result<void> QueuePair::connect(const QpAddress& peer, const ConnectOptions& opt
     mask |= kAttrTimeout | kAttrRetryCount | kAttrRnrRetry | kAttrMaxRdAtomic;
   }
   return modify(a, mask);
+}
+
+Transport QueuePair::transport() const {
+  return state_->shard->with_loop([&](engine::Loop&, Time) {
+    return state_->qp->pair.far() ? Transport::kFar : Transport::kStandard;
+  });
 }
 
 Result<void> QueuePair::activate_datagrams(uint32_t qkey) {

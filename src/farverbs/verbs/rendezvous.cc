@@ -182,8 +182,9 @@ Result<void> receive_exactly(int fd, std::byte* out, size_t length, const Deadli
   return {};
 }
 
-// QpAddress on the connection: version, path MTU code, UDP port, QPN, PSN, GID.
-constexpr uint8_t kAddressVersion = 1;
+// QpAddress on the connection: version, path MTU code, UDP port, far transport's version, QPN, PSN,
+// GID.
+constexpr uint8_t kAddressVersion = 2;
 constexpr size_t kAddressBytes = 28;
 
 std::string encode(const QpAddress& address) {
@@ -191,7 +192,7 @@ std::string encode(const QpAddress& address) {
   out[0] = std::byte{kAddressVersion};
   out[1] = static_cast<std::byte>(address.path_mtu);
   store_be(out.data() + 2, address.udp_port);
-  store_be(out.data() + 4, address.qpn.value());
+  store_be(out.data() + 4, uint32_t{address.far_version} << 24 | address.qpn.value());
   store_be(out.data() + 8, address.psn.value());
   std::memcpy(out.data() + 12, address.gid.data(), address.gid.size());
   return std::string(reinterpret_cast<const char*>(out.data()), out.size());
@@ -205,17 +206,18 @@ Result<QpAddress> decode(const std::string& message) {
                  "in the same version?"};
   }
   const auto mtu = std::to_integer<uint8_t>(in[1]);
-  const auto qpn = load_be<uint32_t>(in + 4);
+  const auto qpn = load_be<uint32_t>(in + 4) & Qpn::kMask;
   const auto psn = load_be<uint32_t>(in + 8);
   const bool mtu_exists =
       mtu >= static_cast<uint8_t>(PathMtu::k256) && mtu <= static_cast<uint8_t>(PathMtu::k4096);
-  if (!mtu_exists || qpn > Qpn::kMask || psn > Psn::kMask) {
+  if (!mtu_exists || psn > Psn::kMask) {
     return Error{EPROTO, "the peer sent a QP address with a field out of range"};
   }
   QpAddress address;
   address.path_mtu = static_cast<PathMtu>(mtu);
   address.udp_port = load_be<uint16_t>(in + 2);
   address.qpn = Qpn(qpn);
+  address.far_version = std::to_integer<uint8_t>(in[4]);
   address.psn = Psn(psn);
   std::memcpy(address.gid.data(), in + 12, address.gid.size());
   return address;

@@ -23,6 +23,9 @@
 
 namespace farverbs::verbs::detail {
 
+// Of the far transport (docs/far-transport.md) that this code speaks.
+inline constexpr uint8_t kFarVersion = 1;
+
 class LockedEntropy final : public Entropy {
  public:
   uint64_t next() override {

@@ -63,6 +63,13 @@ struct SrqState;
 struct QpHandleState;
 }  // namespace detail
 
+// What carries an RC connection.
+enum class Transport : uint8_t {
+  kAuto,      // the far transport between two ends that speak it, standard RC otherwise
+  kStandard,  // standard RC
+  kFar,       // the far transport; connect() fails with a peer that does not speak it
+};
+
 struct DeviceOptions {
   // The local address the soft NIC has; its interface gives the MTU. 127.0.0.1 and ::1 work.
   IpAddress address;
@@ -81,6 +88,8 @@ struct DeviceOptions {
   uint64_t fixed_window_bytes = 0;
   // Show this user's `farverbs top` what it is doing; FARVERBS_STATS=1 in the environment does too.
   bool stats = false;
+  // What its RC connections may be carried by: kStandard never offers the far transport.
+  Transport transport = Transport::kAuto;
 };
 
 // What the device can do, honestly: a request beyond it is refused.
@@ -218,10 +227,12 @@ struct QpAddress {
   Qpn qpn;
   Psn psn;                            // the first packet it will send
   PathMtu path_mtu = PathMtu::k1024;  // the largest it can take
+  uint8_t far_version = 0;            // of the far transport that it speaks; 0: none
 };
 
 // The rest of what connect() sets; the defaults suit most programs.
 struct ConnectOptions {
+  Transport transport = Transport::kAuto;
   uint32_t remote_access = model::kRemoteWrite | model::kRemoteRead | model::kRemoteAtomic;
   uint8_t timeout = 14;  // 4.096 us * 2^timeout = 67 ms
   uint8_t retry_count = 7;
@@ -256,6 +267,8 @@ class QueuePair {
   QpAddress address() const;
   // RESET -> INIT -> RTR -> RTS (RC, UC) with the smaller of the two path MTUs.
   Result<void> connect(const QpAddress& peer, const ConnectOptions& options = {});
+  // What carries the connection: kStandard or kFar.
+  Transport transport() const;
   // RESET -> INIT -> RTR -> RTS for UD.
   Result<void> activate_datagrams(uint32_t qkey);
 

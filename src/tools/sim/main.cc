@@ -60,9 +60,10 @@ int run_one_bulk(farverbs::sim::BulkSpec spec, double mbps, double rtt_ms, doubl
   spec.total_bytes = static_cast<uint64_t>(megabytes * 1e6);
   spec.trace = stdout;
   const farverbs::sim::BulkReport report = run_bulk(spec);
-  fmt::print("{}: {:.1f}% of the link's payload capacity over {:.2f} s, {} packets sent again\n",
+  fmt::print("{}: {:.1f}% of the link's payload capacity over {:.2f} s, {} packets sent again, {} "
+             "lost\n",
              report.completed ? "completed" : "FAILED", report.share_of_capacity * 100,
-             report.elapsed.to_seconds(), report.retransmitted_packets);
+             report.elapsed.to_seconds(), report.retransmitted_packets, report.lost_packets);
   return report.completed ? 0 : 1;
 }
 
@@ -94,7 +95,13 @@ int main(int argc, char** argv) {
   double trace_ms = 250;
   one_bulk->add_option("--trace-every", trace_ms, "milliseconds of virtual time between lines");
   one_bulk->add_flag("--read", spec.read, "READ instead of WRITE");
+  one_bulk->add_flag("--far", spec.far, "over the far transport");
+  one_bulk->add_option("--burst", spec.burst_loss_length, "mean length of a burst of losses");
+  one_bulk->add_option("--seed", spec.seed, "of chance");
+  double measure_after_ms = 0;
+  one_bulk->add_option("--measure-after", measure_after_ms, "milliseconds: the ramp");
   CLI11_PARSE(app, argc, argv);
+  spec.measure_after = farverbs::Duration::from_seconds(measure_after_ms / 1e3);
   spec.trace_every = farverbs::Duration::from_seconds(trace_ms / 1e3);
   if (one_bulk->parsed()) return run_one_bulk(spec, mbps, rtt_ms, megabytes);
   if (one->count() > 0) return replay(seed);

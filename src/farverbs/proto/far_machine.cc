@@ -1,0 +1,472 @@
+#include "farverbs/proto/far_machine.h"
+
+#include <algorithm>
+#include <array>
+
+#include "farverbs/proto/placing.h"
+
+namespace farverbs::proto {
+
+using wire::OpKind;
+using wire::Opcode;
+
+namespace {
+
+// Until a round trip has been measured.
+constexpr Duration kFirstProbeTimeout = Duration::milliseconds(400);
+// Shorter waits are scheduling, not loss.
+constexpr Duration kLeastProbeTimeout = Duration::milliseconds(5);
+constexpr Duration kMostProbeTimeout = Duration::seconds(2);
+// With a request open and nothing in flight it is the peer's turn; after so long it is asked.
+constexpr Duration kLeastPatience = Duration::seconds(1);
+// Timeouts in a row after which full packets are suspected, and the controller is told.
+constexpr uint32_t kSuspectTimeouts = 2;
+constexpr uint32_t kToldTimeouts = 3;
+// What is sent at a probe timeout: two packets, since one may be lost again.
+constexpr uint32_t kProbePackets = 2;
+constexpr uint8_t kCongestionExperienced = 3;
+constexpr unsigned kMostExponent = 15;
+
+}  // namespace
+
+void FarMachine::start_responder() {
+  arrivals_.start(first_packet_number(qp_.attributes.rq_psn));
+  responder_.start();
+}
+
+void FarMachine::start_requester() {
+  const uint64_t seed = uint64_t{qp_.qpn.value()} << 40 ^
+                        uint64_t{qp_.attributes.sq_psn.value()} << 16 ^
+                        reinterpret_cast<uintptr_t>(this);
+  sent_.start(first_packet_number(qp_.attributes.sq_psn), seed);
+  requester_.start();
+  sending_ = true;
+}
+
+size_t FarMachine::memory_bytes() const {
+  return sent_.memory_bytes() + requester_.memory_bytes() + responder_.memory_bytes() +
+         response_resends_.size() * sizeof(Resend);
+}
+
+Feedback FarMachine::take_feedback() {
+  const Feedback told = feedback_;
+  feedback_ = Feedback{};
+  return told;
+}
+
+void FarMachine::stop() {
+  feedback_.lost_bytes += sent_.take_back();
+  requester_.stop();
+  response_resends_.clear();
+  forced_ = timeouts_ = 0;
+  probe_wanted_ = false;
+}
+
+void FarMachine::reset() {
+  stop();
+  sending_ = false;
+  arrivals_.start(0);
+  requester_.reset();
+  responder_.reset();
+  told_status_ = wire::FarStatus::ok;
+  marks_told_ = 0;
+}
+
+void FarMachine::flush() { responder_.flush(); }
+
+// --- Arrivals ---
+
+void FarMachine::on_packet(Time now, const wire::PacketView& packet, const PacketContext& context) {
+  PacketContext far = context;
+  if (context.unchecked != nullptr) far.unchecked = &far_icrc();
+  far.identifications = nullptr;
+  switch (packet.info->kind) {
+    case OpKind::ack:
+      if (!intact(packet, far)) break;
+      last_arrival_ = now;
+      return on_acknowledge(now, packet);
+    case OpKind::write:
+    case OpKind::send:
+    case OpKind::read_request:
+    case OpKind::compare_swap:
+    case OpKind::fetch_add:
+    case OpKind::read_response:
+    case OpKind::atomic_ack:
+    case OpKind::probe:
+    case OpKind::repair:
+      if (on_numbered(now, packet, far)) {
+        last_arrival_ = now;
+        return;
+      }
+      break;
+    default:
+      break;
+  }
+  ++qp_.counters.dropped_packets;
+}
+
+bool FarMachine::on_numbered(Time now, const wire::PacketView& packet,
+                             const PacketContext& context) {
+  const wire::FarBase base = packet.far_base();
+  const PacketNumber number =
+      extend_far_number(base.number_high, packet.bth.psn, arrivals_.greatest());
+  if (!arrivals_.plausible(number)) return false;
+  if (arrivals_.seen(number)) {
+    ++qp_.counters.duplicates_received;
+    return true;
+  }
+  const uint32_t executed = responder_.executed();
+  switch (packet.info->kind) {
+    case OpKind::probe:
+    case OpKind::repair:
+      if (!intact(packet, context)) return false;
+      break;
+    case OpKind::read_response:
+    case OpKind::atomic_ack:
+      if (!sending_ || !requester_.on_response(packet, context)) return false;
+      break;
+    default: {
+      const FarResponder::Verdict verdict = responder_.on_request(now, packet, context);
+      // No receive for it: that has to be told, though nothing is acknowledged.
+      if (verdict == FarResponder::Verdict::kDropped &&
+          responder_.told().status == wire::FarStatus::not_ready) {
+        told_status_ = wire::FarStatus::not_ready;
+        arrivals_.tell_now();
+      }
+      if (verdict != FarResponder::Verdict::kTaken) return false;
+    }
+  }
+  const bool congested = (context.traffic_class & 3) == kCongestionExperienced;
+  arrivals_.add(now, number, base, packet.bth.ack_request, congested);
+  const wire::FarStatus status = responder_.told().status;
+  if (status != told_status_ || (status != wire::FarStatus::ok && executed != responder_.executed())) {
+    told_status_ = status;
+    arrivals_.tell_now();
+  }
+  return true;
+}
+
+void FarMachine::on_packet_in_error(const wire::PacketView& packet, const PacketContext& context) {
+  PacketContext far = context;
+  if (context.unchecked != nullptr) far.unchecked = &far_icrc();
+  far.identifications = nullptr;
+  if (packet.info->kind != OpKind::ack && arrivals_.any() && intact(packet, far)) {
+    arrivals_.tell_now();
+  }
+}
+
+void FarMachine::on_acknowledge(Time now, const wire::PacketView& packet) {
+  const wire::FarBase base = packet.far_base();
+  const wire::FarAck ack = packet.far_ack();
+  FarAcknowledged told;
+  told.greatest = extend_far_number(base.number_high, packet.bth.psn, sent_.next());
+  told.first_range = ack.first_range;
+  told.ranges = packet.payload().first(
+      std::min<size_t>(packet.payload().size(), size_t{ack.range_count} * wire::FarRange::kSize));
+  told.delay = Duration::microseconds(ack.delay_us);
+  const uint64_t before = feedback_.acked_bytes + feedback_.spurious_bytes;
+  const bool believed =
+      sending_ && sent_.on_acknowledge(
+                      now, told, feedback_, [&](const FarPacket& p) { on_acked(p); },
+                      [&](const FarPacket& p) { on_lost(p); });
+  if (!believed) {
+    ++qp_.counters.dropped_packets;
+    return;
+  }
+  if (feedback_.acked_bytes + feedback_.spurious_bytes != before) {
+    heard_ = now;
+    timeouts_ = 0;
+    forced_ = 0;
+  }
+  const auto marks = static_cast<int32_t>(ack.congestion_marks - marks_told_);
+  if (marks > 0) {
+    feedback_.congestion_marks += static_cast<uint32_t>(marks);
+    marks_told_ = ack.congestion_marks;
+  }
+  requester_.on_told(now, base.message, ack);
+}
+
+void FarMachine::on_acked(const FarPacket& packet) {
+  switch (packet.content) {
+    case FarContent::kResponse:
+    case FarContent::kAtomicResponse:
+      // What was taken for lost is on its way again, and counts when that arrives.
+      if (!packet.lost) responder_.acknowledged(packet.request, packet.length);
+      break;
+    case FarContent::kMtuProbe:
+      feedback_.probe_arrived_bytes = packet.offset;
+      break;
+    default:
+      break;
+  }
+}
+
+void FarMachine::on_lost(const FarPacket& packet) {
+  if (packet.content == FarContent::kMtuProbe) {
+    feedback_.probe_lost = true;
+    return;
+  }
+  feedback_.lost_bytes += packet.bytes;
+  switch (packet.content) {
+    case FarContent::kData:
+    case FarContent::kRequest:
+      requester_.on_lost(packet);
+      break;
+    case FarContent::kResponse:
+    case FarContent::kAtomicResponse:
+      if (packet.length > 0 && !response_resends_.empty()) {
+        Resend& newest = response_resends_.back();
+        if (newest.message == packet.request && newest.offset + newest.length == packet.offset) {
+          newest.length += packet.length;
+          break;
+        }
+      }
+      response_resends_.push_back({packet.request, packet.offset, packet.length});
+      break;
+    case FarContent::kProbe:
+      probe_wanted_ = true;
+      break;
+    default:
+      break;
+  }
+}
+
+// --- Timers ---
+
+Duration FarMachine::probe_timeout() const {
+  if (!sent_.has_rtt()) return kFirstProbeTimeout;
+  const Duration spread = std::max(sent_.rtt_variation() * 4, Duration::milliseconds(1));
+  return std::max(sent_.smoothed_rtt() + spread + sent_.smoothed_rtt() / 8, kLeastProbeTimeout);
+}
+
+Duration FarMachine::give_up_after() const {
+  const uint8_t code = qp_.attributes.timeout;
+  if (code == 0) return Duration::max();
+  const Duration asked = Duration::nanoseconds(int64_t{4'096} << std::min<uint8_t>(code, 31)) *
+                         (qp_.attributes.retry_count + 1);
+  return std::max(asked, config_.far_give_up);
+}
+
+Time FarMachine::probe_deadline() const {
+  if (!sending_) return Time::never();
+  if (sent_.in_flight() > 0) {
+    const Duration wait = probe_timeout() * (int64_t{1} << std::min(timeouts_, 10u));
+    const Duration most = std::max(kMostProbeTimeout, probe_timeout());
+    return sent_.last_sent() + std::min(wait, most);
+  }
+  if (!requester_.open() || ready()) return Time::never();
+  return std::max(last_arrival_, sent_.last_sent()) +
+         std::max(probe_timeout() * 4, kLeastPatience);
+}
+
+Time FarMachine::next_timer() const {
+  return std::min({arrivals_.deadline(), sent_.loss_deadline(), requester_.next_timer(),
+                   probe_deadline()});
+}
+
+void FarMachine::on_timer(Time now) {
+  arrivals_.on_timer(now);
+  if (!sending_) return;
+  if (now >= sent_.loss_deadline()) {
+    sent_.detect_lost(now, [&](const FarPacket& p) { on_lost(p); });
+  }
+  requester_.on_timer(now);
+  if (now >= probe_deadline()) on_probe_timeout(now);
+}
+
+void FarMachine::on_probe_timeout(Time now) {
+  if (sent_.in_flight() == 0) {
+    probe_wanted_ = true;
+    forced_ = 1;
+    return;
+  }
+  const Duration patience = give_up_after();
+  if (patience != Duration::max() && now - heard_ >= patience) {
+    feedback_.lost_bytes += sent_.take_back();
+    response_resends_.clear();
+    // A responder waits for ever; a request that nobody answers fails.
+    if (requester_.open()) requester_.fail_oldest(model::CompletionStatus::kRetryExceeded);
+    return;
+  }
+  ++timeouts_;
+  ++qp_.counters.timeouts;
+  sent_.give_up_oldest([&](const FarPacket& p) { on_lost(p); });
+  forced_ = kProbePackets;
+  if (timeouts_ == kSuspectTimeouts) feedback_.black_hole = true;
+  if (timeouts_ == kToldTimeouts) feedback_.timed_out = true;
+}
+
+// --- Sending ---
+
+bool FarMachine::ready() const {
+  if (!sending_) return false;
+  return forced_ > 0 || probe_wanted_ || !response_resends_.empty() || requester_.ready() ||
+         const_cast<FarResponder&>(responder_).next_response() != nullptr;
+}
+
+FarOut FarMachine::out(Turn& turn) {
+  FarOut out{turn, sent_, qp_};
+  // An acknowledgement for an eighth of the flight, or for an eighth of a round trip.
+  unsigned ratio = 0;
+  while (ratio < 6 && size_t{16} << ratio <= sent_.in_flight()) ++ratio;
+  unsigned delay = 1;
+  while (delay < kMostExponent - 1 &&
+         Duration::microseconds(int64_t{32} << delay) < sent_.smoothed_rtt() / 8) {
+    ++delay;
+  }
+  out.ack_ratio = static_cast<uint8_t>(ratio);
+  out.ack_delay = static_cast<uint8_t>(delay);
+  out.forced = forced_;
+  return out;
+}
+
+TransmitStatus FarMachine::transmit(Turn& turn) {
+  if (!sending_) return TransmitStatus::kIdle;
+  // A silence begins with the first packet that could have been answered.
+  if (sent_.in_flight() == 0 && timeouts_ == 0) heard_ = turn.now();
+  FarOut out = this->out(turn);
+  const uint32_t before = turn.result.packets;
+  TransmitStatus status = TransmitStatus::kIdle;
+  if (turn.context.probe_bytes != 0) {
+    status = send_probe(out, FarContent::kMtuProbe, turn.context.probe_bytes);
+  }
+  if (status == TransmitStatus::kIdle && !responder_.failed()) status = send_responses(out);
+  if (status == TransmitStatus::kIdle) status = requester_.transmit(out);
+  if (status == TransmitStatus::kIdle &&
+      (probe_wanted_ || (out.forced > 0 && turn.result.packets == before))) {
+    status = send_probe(out, FarContent::kProbe, wire::packet_size(Opcode::far_probe, 0));
+    if (status == TransmitStatus::kIdle) probe_wanted_ = false;
+  }
+  // Nothing is left that could use them.
+  forced_ = status == TransmitStatus::kIdle ? 0 : out.forced;
+  return status;
+}
+
+TransmitStatus FarMachine::send_probe(FarOut& out, FarContent content, size_t bytes) {
+  static constexpr std::array<std::byte, 65'536> kZeros{};
+  const bool mtu = content == FarContent::kMtuProbe;
+  const size_t payload = bytes - wire::packet_size(Opcode::far_probe, 0);
+  if (mtu) {
+    if (!out.turn.fits(bytes)) return TransmitStatus::kBurstFull;
+  } else {
+    const TransmitStatus status = out.may_write(bytes);
+    if (status != TransmitStatus::kIdle) return status;
+  }
+  FarPacket record;
+  record.content = content;
+  record.offset = static_cast<uint32_t>(bytes);
+  FarOut::Shape shape{Opcode::far_probe};
+  shape.ack_request = true;
+  const std::span<const std::byte> zeros(kZeros.data(), payload);
+  out.write(shape, record, std::span(&zeros, 1), payload, false);
+  // Others of another size begin a burst of their own.
+  out.turn.result.probed |= mtu;
+  return mtu ? TransmitStatus::kBurstFull : TransmitStatus::kIdle;
+}
+
+TransmitStatus FarMachine::send_responses(FarOut& out) {
+  while (!response_resends_.empty()) {
+    Resend& resend = response_resends_.front();
+    FarResponder::Response* response = responder_.find_response(resend.message);
+    if (response != nullptr) {
+      const uint32_t before = out.turn.result.packets;
+      uint32_t written = resend.length;
+      const TransmitStatus status = send_response(out, *response, resend.offset, written);
+      if (out.turn.result.packets == before) return status;
+      ++qp_.counters.retransmitted_packets;
+      qp_.counters.retransmitted_bytes += written;
+      if (written < resend.length) {
+        resend.offset += written;
+        resend.length -= written;
+        continue;
+      }
+    }
+    response_resends_.pop_front();
+  }
+  while (FarResponder::Response* response = responder_.next_response()) {
+    const uint32_t before = out.turn.result.packets;
+    uint32_t written = response->atomic ? 0 : response->length - response->sent;
+    const TransmitStatus status =
+        send_response(out, *response, response->atomic ? 0 : response->sent, written);
+    if (out.turn.result.packets == before) return status;
+    response->sent = response->atomic ? response->length : response->sent + written;
+    response->begun = true;
+  }
+  return TransmitStatus::kIdle;
+}
+
+TransmitStatus FarMachine::send_response(FarOut& out, FarResponder::Response& response,
+                                         uint32_t offset, uint32_t& length) {
+  const Opcode opcode =
+      response.atomic ? Opcode::far_atomic_response : Opcode::far_read_response;
+  const uint32_t bytes =
+      std::min(length, far_payload(opcode, out.turn.context.datagram_bytes));
+  const size_t size = wire::packet_size(opcode, bytes);
+  const TransmitStatus status = out.may_write(size);
+  if (status != TransmitStatus::kIdle) return status;
+  FarOut::Shape shape{opcode};
+  shape.message = response.message;
+  shape.last = response.atomic || offset + bytes == response.length;
+  shape.ack_request = out.ends_window(size) || shape.last;
+  FarPacket record;
+  record.request = response.message;
+  record.offset = offset;
+  if (response.atomic) {
+    record.content = FarContent::kAtomicResponse;
+    out.write(shape, record, {}, 0, false, wire::AtomicAckEth{response.original});
+    return TransmitStatus::kIdle;
+  }
+  record.content = FarContent::kResponse;
+  // The region may have gone since the request, or since the last packet; its memory is read now.
+  const model::MemoryAccess found =
+      qp_.memory.resolve(response.key, qp_.pd, model::kRemoteRead, response.address + offset, bytes,
+                         true, qp_.qpn);
+  if (found.verdict != model::MemoryVerdict::kOk) {
+    responder_.refuse_response(response.message, wire::NakCode::remote_access_error);
+    arrivals_.tell_now();
+    return TransmitStatus::kIdle;
+  }
+  const std::span<const std::byte> payload(found.memory, bytes);
+  if (!out.write(shape, record, std::span(&payload, 1), bytes, bytes > 0, wire::FarOffset{offset})) {
+    responder_.refuse_response(response.message, wire::NakCode::remote_operational_error);
+    arrivals_.tell_now();
+  }
+  length = bytes;
+  return TransmitStatus::kIdle;
+}
+
+TransmitStatus FarMachine::acknowledge(Turn& turn) {
+  if (!arrivals_.owed_now()) return TransmitStatus::kIdle;
+  const bool alone = turn.result.packets == 0;
+  if (turn.context.defer_acks && alone && told_status_ == wire::FarStatus::ok) {
+    return TransmitStatus::kIdle;
+  }
+  const size_t planned = arrivals_.plan();
+  const size_t payload_bytes = planned * wire::FarRange::kSize;
+  const size_t size = wire::packet_size(Opcode::far_ack, payload_bytes);
+  if (!turn.fits(size)) return TransmitStatus::kBurstFull;
+  wire::Bth bth;
+  bth.opcode = static_cast<uint8_t>(Opcode::far_ack);
+  bth.dest_qp = qp_.attributes.destination_qpn;
+  bth.psn = Psn(arrivals_.greatest());
+  wire::FarBase base;
+  base.number_high = static_cast<uint16_t>(arrivals_.greatest() >> 24);
+  base.message = responder_.executed();
+  const FarResponder::Told told = responder_.told();
+  wire::FarAck ack;
+  ack.status = static_cast<uint8_t>(told.status);
+  ack.detail = told.detail;
+  ack.has_receive_limit = told.has_receive_limit;
+  ack.receive_limit = told.receive_limit;
+  std::array<std::byte, 255 * wire::FarRange::kSize> ranges;
+  arrivals_.write(turn.now(), ack, planned, ranges.data());
+  std::byte* const place = turn.burst().append(size);
+  const size_t header = wire::emit_headers(place, bth, base, ack);
+  wire::seal(place, header, std::span<const std::byte>(ranges.data(), payload_bytes), far_icrc(),
+             0);
+  ++qp_.counters.sent_packets;
+  ++turn.result.packets;
+  return TransmitStatus::kIdle;
+}
+
+}  // namespace farverbs::proto

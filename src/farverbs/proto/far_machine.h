@@ -1,0 +1,89 @@
+// FarMachine: one end of a far connection (docs/far-transport.md): what arrives goes to the
+// requester's or the responder's half, what both have to send goes out under one sequence of packet
+// numbers, and this keeps the timers. RcMachine owns it, and moves the QP between states.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+
+#include "farverbs/proto/far_arrivals.h"
+#include "farverbs/proto/far_out.h"
+#include "farverbs/proto/far_requester.h"
+#include "farverbs/proto/far_responder.h"
+#include "farverbs/proto/far_sent.h"
+
+namespace farverbs::proto {
+
+class FarMachine {
+ public:
+  FarMachine(model::Qp& qp, const TransportConfig& config)
+      : qp_(qp), config_(config), requester_(qp, config), responder_(qp, config) {}
+
+  void start_responder();  // RTR
+  void start_requester();  // RTS: from here on it may send numbered packets
+  void reset();            // RESET
+  bool sending() const { return sending_; }
+
+  void on_packet(Time now, const wire::PacketView& packet, const PacketContext& context);
+  void on_timer(Time now);
+  Time next_timer() const;
+  // Everything but acknowledgements; then one of those, if it is owed.
+  TransmitStatus transmit(Turn& turn);
+  TransmitStatus acknowledge(Turn& turn);
+
+  bool ready() const;
+  bool must_send() const { return forced_ > 0 && sending_; }
+  bool ack_pending() const { return arrivals_.owed_now(); }
+  Feedback take_feedback();
+
+  bool failed() const { return requester_.failed() || responder_.failed(); }
+  bool requester_failed() const { return requester_.failed(); }
+  bool refusing() const { return responder_.failed(); }
+  model::AsyncEventType failure_event() const { return responder_.failure_event(); }
+  bool drained() const { return requester_.drained(); }
+  // In ERR a refused peer is answered for as long as it asks.
+  void on_packet_in_error(const wire::PacketView& packet, const PacketContext& context);
+  void stop();   // ERR: what is in flight leaves it
+  void flush();  // receives
+  size_t memory_bytes() const;
+
+ private:
+  struct Resend {
+    uint32_t message;
+    uint32_t offset;
+    uint32_t length;
+  };
+
+  bool on_numbered(Time now, const wire::PacketView& packet, const PacketContext& context);
+  void on_acknowledge(Time now, const wire::PacketView& packet);
+  void on_acked(const FarPacket& packet);
+  void on_lost(const FarPacket& packet);
+  void on_probe_timeout(Time now);
+  FarOut out(Turn& turn);
+  TransmitStatus send_probe(FarOut& out, FarContent content, size_t bytes);
+  TransmitStatus send_responses(FarOut& out);
+  TransmitStatus send_response(FarOut& out, FarResponder::Response& response, uint32_t offset,
+                               uint32_t& length);
+  Duration probe_timeout() const;
+  Duration give_up_after() const;
+  Time probe_deadline() const;
+
+  model::Qp& qp_;
+  const TransportConfig& config_;
+  FarArrivals arrivals_;
+  FarSent sent_;
+  FarRequester requester_;
+  FarResponder responder_;
+  std::deque<Resend> response_resends_;
+  Feedback feedback_;
+  bool sending_ = false;
+  bool probe_wanted_ = false;  // an empty packet that asks for an acknowledgement
+  uint32_t forced_ = 0;
+  uint32_t timeouts_ = 0;  // probe timeouts in a row
+  uint32_t marks_told_ = 0;
+  wire::FarStatus told_status_ = wire::FarStatus::ok;
+  Time heard_;         // the peer last acknowledged something, or the flight began
+  Time last_arrival_;  // anything
+};
+
+}  // namespace farverbs::proto

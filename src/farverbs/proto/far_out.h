@@ -1,0 +1,105 @@
+// FarOut: one turn of a far QP to write packets: numbers, base header, sealing, and the record that
+// an acknowledgement will name (docs/far-transport.md section 2).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "farverbs/base/fault_guard.h"
+#include "farverbs/model/qp.h"
+#include "farverbs/proto/far_sent.h"
+#include "farverbs/proto/turn.h"
+#include "farverbs/wire/icrc.h"
+#include "farverbs/wire/roce.h"
+
+namespace farverbs::proto {
+
+inline const wire::IcrcFlow& far_icrc() {
+  static const wire::IcrcFlow flow = wire::IcrcFlow::far();
+  return flow;
+}
+
+// The greatest payload of a packet of `opcode` in a datagram of `datagram_bytes`; a multiple of 4,
+// so that full packets need no padding.
+constexpr uint32_t far_payload(wire::Opcode opcode, uint32_t datagram_bytes) {
+  const auto overhead =
+      static_cast<uint32_t>(wire::opcode_info(opcode).header_length + wire::kIcrcSize);
+  return datagram_bytes > overhead ? (datagram_bytes - overhead) & ~uint32_t{3} : 0;
+}
+
+struct FarOut {
+  Turn& turn;
+  FarSent& sent;
+  model::Qp& qp;
+  uint8_t ack_ratio = 0;
+  uint8_t ack_delay = 0;
+  // Packets that may leave whatever the allowance says: a probe timeout's.
+  uint32_t forced = 0;
+
+  // kIdle: a packet of `size` bytes may be written.
+  TransmitStatus may_write(size_t size) const {
+    if (turn.quantum_used()) return TransmitStatus::kQuantum;
+    if (sent.full()) return TransmitStatus::kWindow;
+    if (turn.request_left == 0 && forced == 0) return TransmitStatus::kWindow;
+    return turn.fits(size) ? TransmitStatus::kIdle : TransmitStatus::kBurstFull;
+  }
+  // This packet is the last that the window has room for.
+  bool ends_window(size_t size) const {
+    return turn.request_left <= size && !turn.context.paced;
+  }
+
+  struct Shape {
+    wire::Opcode opcode;
+    uint32_t message = 0;
+    bool last = false;
+    bool ack_request = false;
+    bool solicited = false;
+  };
+
+  // Appends a packet and remembers `record` (content, request, offset; the rest is filled in). False
+  // if the payload's memory is gone: nothing was written.
+  template <typename... Extensions>
+  bool write(const Shape& shape, FarPacket record,
+             std::span<const std::span<const std::byte>> payload, size_t payload_bytes, bool guard,
+             const Extensions&... extensions) {
+    const size_t size = wire::packet_size(shape.opcode, payload_bytes);
+    wire::Bth bth;
+    bth.opcode = static_cast<uint8_t>(shape.opcode);
+    bth.dest_qp = qp.attributes.destination_qpn;
+    bth.psn = Psn(sent.next());
+    bth.ack_request = shape.ack_request || forced > 0;
+    bth.solicited = shape.solicited;
+    bth.pad = wire::pad_for(payload_bytes);
+    wire::FarBase base;
+    base.number_high = static_cast<uint16_t>(sent.next() >> 24);
+    base.last = shape.last;
+    base.ack_ratio = ack_ratio;
+    base.ack_delay = ack_delay;
+    base.message = shape.message;
+    std::byte* const place = turn.burst().append(size);
+    const size_t header = wire::emit_headers(place, bth, base, extensions...);
+    const auto seal = [&] { wire::seal(place, header, payload, far_icrc(), 0); };
+    if (!guard) {
+      seal();
+    } else if (!guarded(seal)) {
+      turn.burst().retract(size);
+      return false;
+    }
+    record.sent = turn.now();
+    record.length = static_cast<uint16_t>(payload_bytes);
+    const bool charged = record.content != FarContent::kMtuProbe;
+    record.bytes = charged ? static_cast<uint16_t>(size) : 0;
+    FlightMark mark = turn.context.mark;
+    mark.inflight_bytes += turn.result.request_bytes + size;
+    sent.add(record, mark);
+    if (charged) turn.charge_request(size);
+    if (forced > 0) --forced;
+    ++turn.result.packets;
+    ++qp.counters.sent_packets;
+    qp.counters.sent_payload_bytes += payload_bytes;
+    return true;
+  }
+};
+
+}  // namespace farverbs::proto
