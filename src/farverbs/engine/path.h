@@ -138,7 +138,7 @@ struct Path {
   wire::IcrcFlow icrc;
   Flight requests;
   Flight reads;
-  Flight far;  // of far QPs: requests and responses alike
+  Flight far;                                         // of far QPs: requests and responses alike
   const cc::FarController* far_controller = nullptr;  // if far's controller is one: for tools
   cc::Pacer pacer{kSegmentBytes};
   cc::Pacer far_pacer{kFarSegmentBytes};
@@ -155,9 +155,7 @@ struct Path {
   Waiting waiting_requests{requests, {}, nullptr};
   Waiting waiting_reads{reads, {}, nullptr};
   Waiting waiting_far{far, {}, nullptr};
-  std::array<Waiting*, 3> waiting() {
-    return {&waiting_requests, &waiting_reads, &waiting_far};
-  }
+  std::array<Waiting*, 3> waiting() { return {&waiting_requests, &waiting_reads, &waiting_far}; }
 };
 
 }  // namespace farverbs::engine

@@ -26,9 +26,8 @@ void FarArrivals::start(PacketNumber first) {
 bool FarArrivals::seen(PacketNumber number) const {
   if (number > greatest_) return false;
   if (number < floor_) return true;
-  auto range = std::upper_bound(
-      ranges_.begin(), ranges_.end(), number,
-      [](PacketNumber n, const Range& r) { return n < r.begin; });
+  auto range = std::upper_bound(ranges_.begin(), ranges_.end(), number,
+                                [](PacketNumber n, const Range& r) { return n < r.begin; });
   return range != ranges_.begin() && number < std::prev(range)->end;
 }
 
@@ -78,11 +77,23 @@ void FarArrivals::add(Time now, PacketNumber number, const wire::FarBase& base, 
   ++unacknowledged_;
   owed_ = true;
   if (deadline_.is_never()) {
-    deadline_ = now + Duration::microseconds(base.ack_delay == 0 ? 0 : int64_t{16} << base.ack_delay);
+    deadline_ =
+        now + Duration::microseconds(base.ack_delay == 0 ? 0 : int64_t{16} << base.ack_delay);
   }
   now_ |= wants_ack || !in_order || congested != congested_ || base.ack_delay == 0 ||
           unacknowledged_ >= 1u << base.ack_ratio;
   congested_ = congested;
+}
+
+void FarArrivals::add_run(Time now, size_t count, const wire::FarBase& base, bool wants_ack,
+                          bool congested) {
+  add(now, greatest_ + 1, base, wants_ack, congested);
+  const auto more = static_cast<uint32_t>(count - 1);
+  ranges_.back().end += more;
+  greatest_ += more;
+  unacknowledged_ += more;
+  if (congested) marks_ += more;
+  now_ |= unacknowledged_ >= 1u << base.ack_ratio;
 }
 
 size_t FarArrivals::lowest_untold() const {

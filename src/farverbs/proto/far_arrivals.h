@@ -19,8 +19,8 @@ inline constexpr unsigned kFarNumberBits = 40;
 constexpr PacketNumber extend_far_number(uint16_t high, Psn psn, PacketNumber reference) {
   constexpr unsigned kShift = 64 - kFarNumberBits;
   const uint64_t low = uint64_t{high} << 24 | psn.value();
-  return reference + static_cast<uint64_t>(static_cast<int64_t>((low - reference) << kShift) >>
-                                           kShift);
+  return reference +
+         static_cast<uint64_t>(static_cast<int64_t>((low - reference) << kShift) >> kShift);
 }
 
 class FarArrivals {
@@ -43,6 +43,8 @@ class FarArrivals {
   // A packet that proved whole. `wants_ack`: it has AckReq. `congested`: ECN CE.
   void add(Time now, PacketNumber number, const wire::FarBase& base, bool wants_ack,
            bool congested);
+  // `count` packets that follow one another, the first of them the next.
+  void add_run(Time now, size_t count, const wire::FarBase& base, bool wants_ack, bool congested);
   // Something other than a packet's number should be told at once (a status, a message's end).
   void tell_now() { owed_ = now_ = true; }
   void on_timer(Time now) {

@@ -7,8 +7,8 @@
 
 namespace farverbs::proto {
 
-using wire::OpKind;
 using wire::Opcode;
+using wire::OpKind;
 
 namespace {
 
@@ -35,9 +35,9 @@ void FarMachine::start_responder() {
 }
 
 void FarMachine::start_requester() {
-  const uint64_t seed = uint64_t{qp_.qpn.value()} << 40 ^
-                        uint64_t{qp_.attributes.sq_psn.value()} << 16 ^
-                        reinterpret_cast<uintptr_t>(this);
+  const uint64_t seed = uint64_t{qp_.qpn.value()} << 40 ^ uint64_t {
+    qp_.attributes.sq_psn.value()
+  } << 16 ^ reinterpret_cast<uintptr_t>(this);
   sent_.start(first_packet_number(qp_.attributes.sq_psn), seed);
   requester_.start();
   sending_ = true;
@@ -139,11 +139,26 @@ bool FarMachine::on_numbered(Time now, const wire::PacketView& packet,
   const bool congested = (context.traffic_class & 3) == kCongestionExperienced;
   arrivals_.add(now, number, base, packet.bth.ack_request, congested);
   const wire::FarStatus status = responder_.told().status;
-  if (status != told_status_ || (status != wire::FarStatus::ok && executed != responder_.executed())) {
+  if (status != told_status_ ||
+      (status != wire::FarStatus::ok && executed != responder_.executed())) {
     told_status_ = status;
     arrivals_.tell_now();
   }
   return true;
+}
+
+size_t FarMachine::on_run(Time now, const ReceivedRun& run) {
+  if (run.context.unchecked == nullptr) return 0;
+  PacketContext far = run.context;
+  far.unchecked = &far_icrc();
+  far.identifications = nullptr;
+  const FarResponder::RunTaken taken =
+      responder_.on_run({run.bytes, run.segment_size, far}, arrivals_.greatest() + 1);
+  if (taken.packets == 0) return 0;
+  last_arrival_ = now;
+  const bool congested = (far.traffic_class & 3) == kCongestionExperienced;
+  arrivals_.add_run(now, taken.packets, taken.base, taken.ack_request, congested);
+  return taken.packets;
 }
 
 void FarMachine::on_packet_in_error(const wire::PacketView& packet, const PacketContext& context) {
@@ -255,13 +270,12 @@ Time FarMachine::probe_deadline() const {
     return sent_.last_sent() + std::min(wait, most);
   }
   if (!requester_.open() || ready()) return Time::never();
-  return std::max(last_arrival_, sent_.last_sent()) +
-         std::max(probe_timeout() * 4, kLeastPatience);
+  return std::max(last_arrival_, sent_.last_sent()) + std::max(probe_timeout() * 4, kLeastPatience);
 }
 
 Time FarMachine::next_timer() const {
-  return std::min({arrivals_.deadline(), sent_.loss_deadline(), requester_.next_timer(),
-                   probe_deadline()});
+  return std::min(
+      {arrivals_.deadline(), sent_.loss_deadline(), requester_.next_timer(), probe_deadline()});
 }
 
 void FarMachine::on_timer(Time now) {
@@ -397,10 +411,8 @@ TransmitStatus FarMachine::send_responses(FarOut& out) {
 
 TransmitStatus FarMachine::send_response(FarOut& out, FarResponder::Response& response,
                                          uint32_t offset, uint32_t& length) {
-  const Opcode opcode =
-      response.atomic ? Opcode::far_atomic_response : Opcode::far_read_response;
-  const uint32_t bytes =
-      std::min(length, far_payload(opcode, out.turn.context.datagram_bytes));
+  const Opcode opcode = response.atomic ? Opcode::far_atomic_response : Opcode::far_read_response;
+  const uint32_t bytes = std::min(length, far_payload(opcode, out.turn.context.datagram_bytes));
   const size_t size = wire::packet_size(opcode, bytes);
   const TransmitStatus status = out.may_write(size);
   if (status != TransmitStatus::kIdle) return status;
@@ -418,16 +430,16 @@ TransmitStatus FarMachine::send_response(FarOut& out, FarResponder::Response& re
   }
   record.content = FarContent::kResponse;
   // The region may have gone since the request, or since the last packet; its memory is read now.
-  const model::MemoryAccess found =
-      qp_.memory.resolve(response.key, qp_.pd, model::kRemoteRead, response.address + offset, bytes,
-                         true, qp_.qpn);
+  const model::MemoryAccess found = qp_.memory.resolve(
+      response.key, qp_.pd, model::kRemoteRead, response.address + offset, bytes, true, qp_.qpn);
   if (found.verdict != model::MemoryVerdict::kOk) {
     responder_.refuse_response(response.message, wire::NakCode::remote_access_error);
     arrivals_.tell_now();
     return TransmitStatus::kIdle;
   }
   const std::span<const std::byte> payload(found.memory, bytes);
-  if (!out.write(shape, record, std::span(&payload, 1), bytes, bytes > 0, wire::FarOffset{offset})) {
+  if (!out.write(shape, record, std::span(&payload, 1), bytes, bytes > 0,
+                 wire::FarOffset{offset})) {
     responder_.refuse_response(response.message, wire::NakCode::remote_operational_error);
     arrivals_.tell_now();
   }

@@ -25,6 +25,8 @@ class FarMachine {
   bool sending() const { return sending_; }
 
   void on_packet(Time now, const wire::PacketView& packet, const PacketContext& context);
+  // Takes packets from the front of a burst that go on with a message; gives how many.
+  size_t on_run(Time now, const ReceivedRun& run);
   void on_timer(Time now);
   Time next_timer() const;
   // Everything but acknowledgements; then one of those, if it is owed.

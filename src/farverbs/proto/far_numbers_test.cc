@@ -259,8 +259,8 @@ TEST(FarSent, LearnsExactlyWhatArrived) {
         ASSERT_TRUE(sender.take(at_us(now + 100), told)) << "seed " << seed;
       }
     }
-    ASSERT_TRUE(std::includes(arrived.begin(), arrived.end(), sender.acked.begin(),
-                              sender.acked.end()))
+    ASSERT_TRUE(
+        std::includes(arrived.begin(), arrived.end(), sender.acked.begin(), sender.acked.end()))
         << "seed " << seed;
     // Nothing of the last rounds may be missing; earlier ones may have been forgotten when four
     // acknowledgements in a row were lost.

@@ -45,9 +45,7 @@ struct FarOut {
     return turn.fits(size) ? TransmitStatus::kIdle : TransmitStatus::kBurstFull;
   }
   // This packet is the last that the window has room for.
-  bool ends_window(size_t size) const {
-    return turn.request_left <= size && !turn.context.paced;
-  }
+  bool ends_window(size_t size) const { return turn.request_left <= size && !turn.context.paced; }
 
   struct Shape {
     wire::Opcode opcode;
@@ -57,8 +55,8 @@ struct FarOut {
     bool solicited = false;
   };
 
-  // Appends a packet and remembers `record` (content, request, offset; the rest is filled in). False
-  // if the payload's memory is gone: nothing was written.
+  // Appends a packet and remembers `record` (content, request, offset; the rest is filled in).
+  // False if the payload's memory is gone: nothing was written.
   template <typename... Extensions>
   bool write(const Shape& shape, FarPacket record,
              std::span<const std::span<const std::byte>> payload, size_t payload_bytes, bool guard,

@@ -227,8 +227,7 @@ TransmitStatus FarRequester::send_new(FarOut& out) {
       continue;
     }
     uint32_t written = wqe.length - sending_offset_;
-    const TransmitStatus status =
-        send_piece(out, sending_index_, sending_offset_, written, false);
+    const TransmitStatus status = send_piece(out, sending_index_, sending_offset_, written, false);
     if (out.turn.result.packets == before) return status;
     sending_offset_ += written;
     if (sending_offset_ == wqe.length) sending_index_ = kNone;
@@ -327,7 +326,7 @@ TransmitStatus FarRequester::send_whole(FarOut& out, uint64_t index) {
     uint32_t none = 0;
     return send_piece(out, index, 0, none, true);
   }
-  const Opcode opcode = is_read(wqe.opcode)                                 ? Opcode::far_read_request
+  const Opcode opcode = is_read(wqe.opcode)                             ? Opcode::far_read_request
                         : wqe.opcode == model::SendOpcode::kCompareSwap ? Opcode::far_compare_swap
                                                                         : Opcode::far_fetch_add;
   const size_t size = wire::packet_size(opcode, 0);

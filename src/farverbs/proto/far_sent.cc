@@ -167,8 +167,8 @@ void FarSent::forget(Time now) {
     if (!skipped_.empty() && skipped_.front() == base_) skipped_.pop_front();
     ++base_;
   }
-  const uint32_t first_mark = base_ < next_ ? at(base_).mark
-                                            : marks_base_ + static_cast<uint32_t>(marks_.size());
+  const uint32_t first_mark =
+      base_ < next_ ? at(base_).mark : marks_base_ + static_cast<uint32_t>(marks_.size());
   while (marks_base_ != first_mark && !marks_.empty()) {
     marks_.pop_front();
     ++marks_base_;

@@ -17,14 +17,14 @@
 namespace farverbs::proto {
 
 enum class FarContent : uint8_t {
-  kSkipped,         // no packet has this number
-  kData,            // of a SEND or WRITE
-  kRequest,         // READ request or atomic
-  kResponse,        // of a READ
+  kSkipped,   // no packet has this number
+  kData,      // of a SEND or WRITE
+  kRequest,   // READ request or atomic
+  kResponse,  // of a READ
   kAtomicResponse,
-  kProbe,           // asks for an acknowledgement, nothing else
-  kMtuProbe,        // its loss says nothing but that it was too long
-  kRepair,          // redundancy: not sent again
+  kProbe,     // asks for an acknowledgement, nothing else
+  kMtuProbe,  // its loss says nothing but that it was too long
+  kRepair,    // redundancy: not sent again
 };
 
 struct FarPacket {
@@ -128,8 +128,8 @@ class FarSent {
   Duration latest_;
   Time last_sent_;
   Time loss_deadline_ = Time::never();
-  uint32_t reorder_steps_ = 1;   // quarters of the least RTT
-  uint32_t calm_losses_ = 0;     // that proved none since the last step
+  uint32_t reorder_steps_ = 1;  // quarters of the least RTT
+  uint32_t calm_losses_ = 0;    // that proved none since the last step
 };
 
 template <typename F>

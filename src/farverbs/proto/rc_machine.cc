@@ -78,7 +78,9 @@ void RcMachine::on_packet(Time now, const wire::PacketView& packet, const Packet
 }
 
 size_t RcMachine::on_run(Time now, const ReceivedRun& run) {
-  if (far_ != nullptr) return 0;
+  if (far_ != nullptr) {
+    return sending() || state() == QpState::kRtr ? far_->on_run(now, run) : 0;
+  }
   size_t taken = 0;
   if (sending() || state() == QpState::kRtr) taken = responder_.on_run(run);
   if (taken == 0 && sending()) taken = requester_.on_run(now, run);

@@ -254,7 +254,7 @@ BulkReport run_bulk(const BulkSpec& spec) {
       next_trace = next_trace + spec.trace_every;
       const engine::Path& path = *qp_a.path;
       const engine::Path& path_b = *qp_b.path;
-      const engine::Flight& flight = spec.far ? (spec.read ? path_b.far : path.far)
+      const engine::Flight& flight = spec.far    ? (spec.read ? path_b.far : path.far)
                                      : spec.read ? path.reads
                                                  : path.requests;
       const engine::LoopQp& sender = spec.far && spec.read ? qp_b : qp_a;
@@ -304,11 +304,11 @@ BulkReport run_bulk(const BulkSpec& spec) {
                              (static_cast<double>(spec.rate.bps()) * payload_share *
                               (report.elapsed - spec.measure_after).to_seconds());
   report.timeouts = qp_a.pair.qp().counters.timeouts;
-  report.retransmitted_packets = qp_a.pair.qp().counters.retransmitted_packets +
-                                 qp_b.pair.qp().counters.retransmitted_packets;
-  report.lost_packets = world.network.counters(a.address().address, b.address().address).lost +
-                        world.network.counters(a.address().address, b.address().address)
-                            .queue_dropped;
+  report.retransmitted_packets =
+      qp_a.pair.qp().counters.retransmitted_packets + qp_b.pair.qp().counters.retransmitted_packets;
+  report.lost_packets =
+      world.network.counters(a.address().address, b.address().address).lost +
+      world.network.counters(a.address().address, b.address().address).queue_dropped;
   a.loop().destroy_qp(world.network.now(), &qp_a);
   b.loop().destroy_qp(world.network.now(), &qp_b);
   return report;

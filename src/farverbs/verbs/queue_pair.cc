@@ -124,8 +124,8 @@ Result<void> QueuePair::connect(const QpAddress& peer, const ConnectOptions& opt
                  "the far transport was asked for, but this device or the peer does not offer it"};
   }
   if (able && options.transport != Transport::kStandard) {
-    FV_TRY(state_->shard->with_loop(
-        [&](engine::Loop&, Time) { return state_->qp->pair.use_far(); }));
+    FV_TRY(
+        state_->shard->with_loop([&](engine::Loop&, Time) { return state_->qp->pair.use_far(); }));
   }
 
   a.state = QpState::kRtr;

@@ -60,10 +60,11 @@ int run_one_bulk(farverbs::sim::BulkSpec spec, double mbps, double rtt_ms, doubl
   spec.total_bytes = static_cast<uint64_t>(megabytes * 1e6);
   spec.trace = stdout;
   const farverbs::sim::BulkReport report = run_bulk(spec);
-  fmt::print("{}: {:.1f}% of the link's payload capacity over {:.2f} s, {} packets sent again, {} "
-             "lost\n",
-             report.completed ? "completed" : "FAILED", report.share_of_capacity * 100,
-             report.elapsed.to_seconds(), report.retransmitted_packets, report.lost_packets);
+  fmt::print(
+      "{}: {:.1f}% of the link's payload capacity over {:.2f} s, {} packets sent again, {} "
+      "lost\n",
+      report.completed ? "completed" : "FAILED", report.share_of_capacity * 100,
+      report.elapsed.to_seconds(), report.retransmitted_packets, report.lost_packets);
   return report.completed ? 0 : 1;
 }
 
