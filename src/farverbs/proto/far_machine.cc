@@ -19,6 +19,8 @@ constexpr Duration kLeastProbeTimeout = Duration::milliseconds(5);
 constexpr Duration kMostProbeTimeout = Duration::seconds(2);
 // With a request open and nothing in flight it is the peer's turn; after so long it is asked.
 constexpr Duration kLeastPatience = Duration::seconds(1);
+constexpr Duration kLocalRoundTrip = Duration::milliseconds(1);
+constexpr Duration kLeastGiveUp = Duration::seconds(1);
 // Timeouts in a row after which full packets are suspected, and the controller is told.
 constexpr uint32_t kSuspectTimeouts = 2;
 constexpr uint32_t kToldTimeouts = 3;
@@ -259,7 +261,9 @@ Duration FarMachine::give_up_after() const {
   if (code == 0) return Duration::max();
   const Duration asked = Duration::nanoseconds(int64_t{4'096} << std::min<uint8_t>(code, 31)) *
                          (qp_.attributes.retry_count + 1);
-  return std::max(asked, config_.far_give_up);
+  // Next door nothing goes dark for long: what the application asked for counts.
+  const bool local = sent_.has_rtt() && sent_.least_rtt() < kLocalRoundTrip;
+  return std::max(asked, local ? kLeastGiveUp : config_.far_give_up);
 }
 
 Time FarMachine::probe_deadline() const {

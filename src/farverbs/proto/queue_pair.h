@@ -157,7 +157,8 @@ struct TransportConfig {
   uint32_t far_hold_bytes = 16 * 1024 * 1024;
   uint32_t far_messages_ahead = 65'536;
   // The far transport (docs/far-transport.md). A connection ends after so long without any answer,
-  // or as the QP's timeout and retry count say if that is longer.
+  // or as the QP's timeout and retry count say if that is longer. Where the round trip is below a
+  // millisecond it is what they say, and a second at least.
   Duration far_give_up = Duration::seconds(45);
 };
 
