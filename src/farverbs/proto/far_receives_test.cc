@@ -155,17 +155,6 @@ TEST(FarReceiving, NotReady) {
   EXPECT_EQ(Side::summary(side.a.receives()), "1 success, 2 success");
 }
 
-TEST(FarReceiving, NotReadyEndsWithAPacketThatGoesOn) {
-  FarSide side;
-  const Bytes data = random_bytes(4000, 1);
-  EXPECT_EQ(side.take(side.send(0, 0, data, 2000, 3000)), kTaken);
-  side.a.receive(0, 4096);
-  EXPECT_EQ(side.take(side.send(0, 0, data, 1000, 2000)), kTaken);
-  EXPECT_EQ(side.far.told().status, FarStatus::not_ready);
-  EXPECT_EQ(side.take(side.send(0, 0, data, 2000, 3000)), kTaken);
-  EXPECT_EQ(side.far.told().status, FarStatus::ok);
-}
-
 TEST(FarReceiving, AWriteWithImmediateThatIsNotReadyComesAgain) {
   FarSide side;
   const Bytes data = random_bytes(2000, 1);

@@ -199,7 +199,6 @@ FarResponder::Verdict FarResponder::place(const Arrival& arrival, FarMessage& me
   const FarPlaced placed =
       placer_.place(arrival.number, message, arrival.offset, arrival.packet.payload().first(size));
   if (placed == FarPlaced::kNoRoom) return Verdict::kDropped;
-  note_arrival(arrival.number, arrival.offset, end);
   if (placed != FarPlaced::kDone) return fail_placing(message, placed);
   current_ = &message;
   current_number_ = arrival.number;
