@@ -147,6 +147,7 @@ void Loop::on_burst(Time now, const io::RxBurst& burst) {
     qp->pair.on_packet(now, *packet, context);
     // Segments of one send are numbered from 0, and mostly arrive as one burst.
     context.expected_ip_id = flow.identifications.next();
+    if (packet->info->ends()) continue;
     const size_t next = std::min(at + burst.segment_size, burst.bytes.size());
     const size_t taken =
         qp->pair.on_run(now, {burst.bytes.subspan(next), burst.segment_size, context});

@@ -86,6 +86,7 @@ struct End {
       const auto packet = wire::parse(bytes.subspan(at, std::min(segment, bytes.size() - at)));
       qp->on_packet(Time::from_ns(2), *packet, context);
       context.expected_ip_id = static_cast<uint16_t>(++i);
+      if (packet->info->ends()) continue;
       i += qp->on_run(Time::from_ns(2),
                       {bytes.subspan(std::min(at + segment, bytes.size())), segment, context});
     }

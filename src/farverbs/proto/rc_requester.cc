@@ -249,7 +249,9 @@ bool RcRequester::send_run(Turn& turn, const SendWqe& wqe) {
 
 TransmitStatus RcRequester::send_packet(Turn& turn, SendWqe& wqe) {
   if (!window_open()) return TransmitStatus::kIdle;
-  if (turn.request_left > 0 && send_run(turn, wqe)) return TransmitStatus::kIdle;
+  if (wqe.packet_count > 3 && turn.request_left > 0 && send_run(turn, wqe)) {
+    return TransmitStatus::kIdle;
+  }
   const auto index = static_cast<uint32_t>(cursor_ - wqe.first_packet);
   const RequestPacket packet = plan_packet(wqe, index, mtu(), wire::Service::rc);
   if (turn.request_left == 0) return TransmitStatus::kWindow;
