@@ -86,10 +86,10 @@ Duration FarController::queue_now() const {
   return std::max(queue_ - Duration::from_seconds(less * 8 / wire_bps()), Duration{});
 }
 
-// How much of what is in flight may be there or not by chance, and by batches.
-double FarController::noise() const {
+// How much of what is in flight may be there or not by chance losses.
+double FarController::chance_in_flight() const {
   const double packets = static_cast<double>(inflight_) / packet();
-  return (kNoisePackets + 3 * std::sqrt(loss_.floor() * packets)) * packet();
+  return 5 * std::sqrt(loss_.floor() * packets) * packet();
 }
 
 bool FarController::pressed() const {
@@ -266,7 +266,8 @@ void FarController::update_interval(const Sample& sample) {
   if (phase_ == Phase::kCruise && !competing_ && pressed()) {
     // Means of the same packets, so that queue and flight belong together.
     witness_.add(Duration::nanoseconds(interval_.rtt_sum_ns / interval_.samples) - rtt_.least(),
-                 interval_.inflight_sum / interval_.samples, rate / (1 - loss_.floor()), noise());
+                 interval_.inflight_sum / interval_.samples, rate / (1 - loss_.floor()),
+                 kNoisePackets * packet(), chance_in_flight());
   } else {
     witness_.clear();
   }

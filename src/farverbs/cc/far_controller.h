@@ -106,7 +106,7 @@ class FarController final : public Controller {
   double product(double rate_bps, Duration rtt) const { return rate_bps / 8 * rtt.to_seconds(); }
   Duration target() const;
   Duration queue_now() const;
-  double noise() const;
+  double chance_in_flight() const;
   bool pressed() const;   // we give way to a queue
   Duration much() const;  // a queue that ours alone cannot be
   double packet() const { return static_cast<double>(config_.packet_bytes); }

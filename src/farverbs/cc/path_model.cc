@@ -49,9 +49,11 @@ double QueueWitness::share(const View& from, const View& to, double bps) {
   return (from.queue - to.queue).to_seconds() / expected;
 }
 
-void QueueWitness::add(Duration queue, uint64_t inflight, double bps, double noise_bytes) {
+void QueueWitness::add(Duration queue, uint64_t inflight, double bps, double batch_bytes,
+                       double chance_bytes) {
   to_ = {queue, inflight, bps};
-  noise_ = noise_bytes;
+  batch_ = batch_bytes;
+  chance_ = chance_bytes;
   if (count_ == 0 || count_ >= kMostIntervals) {
     from_ = to_;
     count_ = 0;
@@ -62,8 +64,8 @@ void QueueWitness::add(Duration queue, uint64_t inflight, double bps, double noi
 bool QueueWitness::foreign() const {
   if (count_ < kLeastIntervals) return false;
   const double less = static_cast<double>(from_.inflight) - static_cast<double>(to_.inflight);
-  if (count_ >= kMostIntervals) return less > 0 && to_.queue > from_.queue * 3 / 4;
-  if (less < noise_ || less * 8 / to_.bps < kLeastChange.to_seconds()) return false;
+  if (count_ >= kMostIntervals) return less > chance_ && to_.queue > from_.queue * 3 / 4;
+  if (less < batch_ + chance_ || less * 8 / to_.bps < kLeastChange.to_seconds()) return false;
   return share(from_, to_, to_.bps) < kForeignShare;
 }
 

@@ -44,8 +44,9 @@ class QueueWitness {
     uint64_t inflight = 0;  // when the packets left that saw this queue
     double bps = 0;         // that the line carried for us
   };
-  // One interval in which we gave way. noise_bytes: less in flight than this says nothing.
-  void add(Duration queue, uint64_t inflight, double bps, double noise_bytes);
+  // One interval in which we gave way. A difference in flight of batch_bytes says nothing, and one
+  // of chance_bytes nothing for ever.
+  void add(Duration queue, uint64_t inflight, double bps, double batch_bytes, double chance_bytes);
   void clear() { count_ = 0; }
   const View& before() const { return from_; }  // when we began to give way
   // We gave way for some round trips, and the queue did not.
@@ -57,7 +58,8 @@ class QueueWitness {
   View from_;
   View to_;
   size_t count_ = 0;  // intervals
-  double noise_ = 0;
+  double batch_ = 0;
+  double chance_ = 0;
 };
 
 class RoundRates {
