@@ -34,8 +34,8 @@ class FarArrivals {
   // The greatest that has arrived; one less than the first before anything has.
   PacketNumber greatest() const { return greatest_; }
   bool any() const { return !ranges_.empty(); }
-  // False: it is not one that this connection can have sent by now.
-  bool plausible(PacketNumber number) const { return number >= first_; }
+  // False: it is not one that this connection can have sent by now. Extended numbers go below zero.
+  bool plausible(PacketNumber number) const { return static_cast<int64_t>(number - first_) >= 0; }
   bool is_next(PacketNumber number) const { return number == greatest_ + 1; }
   // It has arrived before, or is so old that nobody knows.
   bool seen(PacketNumber number) const;
@@ -47,6 +47,8 @@ class FarArrivals {
   void add_run(Time now, size_t count, const wire::FarBase& base, bool wants_ack, bool congested);
   // Something other than a packet's number should be told at once (a status, a message's end).
   void tell_now() { owed_ = now_ = true; }
+  // No acknowledgement is due by itself any more.
+  void hold() { deadline_ = Time::never(); }
   void on_timer(Time now) {
     if (now >= deadline_) now_ = true;
   }

@@ -61,7 +61,8 @@ void FarMachine::stop() {
   requester_.stop();
   response_resends_.clear();
   forced_ = timeouts_ = 0;
-  probe_wanted_ = false;
+  probe_wanted_ = gave_up_ = false;
+  arrivals_.hold();
 }
 
 void FarMachine::reset() {
@@ -86,6 +87,7 @@ void FarMachine::on_packet(Time now, const wire::PacketView& packet, const Packe
     case OpKind::ack:
       if (!intact(packet, far)) break;
       last_arrival_ = now;
+      gave_up_ = false;
       return on_acknowledge(now, packet);
     case OpKind::write:
     case OpKind::send:
@@ -98,6 +100,7 @@ void FarMachine::on_packet(Time now, const wire::PacketView& packet, const Packe
     case OpKind::repair:
       if (on_numbered(now, packet, far)) {
         last_arrival_ = now;
+        gave_up_ = false;
         return;
       }
       break;
@@ -182,10 +185,14 @@ void FarMachine::on_acknowledge(Time now, const wire::PacketView& packet) {
       std::min<size_t>(packet.payload().size(), size_t{ack.range_count} * wire::FarRange::kSize));
   told.delay = Duration::microseconds(ack.delay_us);
   const uint64_t before = feedback_.acked_bytes + feedback_.spurious_bytes;
-  const bool believed =
-      sending_ && sent_.on_acknowledge(
-                      now, told, feedback_, [&](const FarPacket& p) { on_acked(p); },
-                      [&](const FarPacket& p) { on_lost(p); });
+  uint32_t acked = 0;
+  const bool believed = sending_ && sent_.on_acknowledge(
+                                        now, told, feedback_,
+                                        [&](const FarPacket& p) {
+                                          ++acked;
+                                          on_acked(p);
+                                        },
+                                        [&](const FarPacket& p) { on_lost(p); });
   if (!believed) {
     ++qp_.counters.dropped_packets;
     return;
@@ -197,10 +204,11 @@ void FarMachine::on_acknowledge(Time now, const wire::PacketView& packet) {
   }
   const auto marks = static_cast<int32_t>(ack.congestion_marks - marks_told_);
   if (marks > 0) {
-    feedback_.congestion_marks += static_cast<uint32_t>(marks);
+    // At most one for each packet.
+    feedback_.congestion_marks += std::min(static_cast<uint32_t>(marks), acked);
     marks_told_ = ack.congestion_marks;
   }
-  requester_.on_told(now, base.message, ack);
+  requester_.on_told(now, base.message, ack, sent_.least_rtt());
 }
 
 void FarMachine::on_acked(const FarPacket& packet) {
@@ -300,10 +308,15 @@ void FarMachine::on_probe_timeout(Time now) {
   }
   const Duration patience = give_up_after();
   if (patience != Duration::max() && now - heard_ >= patience) {
-    feedback_.lost_bytes += sent_.take_back();
-    response_resends_.clear();
-    // A responder waits for ever; a request that nobody answers fails.
-    if (requester_.open()) requester_.fail_oldest(model::CompletionStatus::kRetryExceeded);
+    // A request that nobody answers fails; a responder falls silent until it hears from its peer.
+    if (requester_.open()) {
+      feedback_.lost_bytes += sent_.take_back();
+      return requester_.fail_oldest(model::CompletionStatus::kRetryExceeded);
+    }
+    sent_.give_up_all([&](const FarPacket& p) { on_lost(p); });
+    gave_up_ = true;
+    probe_wanted_ = false;
+    timeouts_ = forced_ = 0;
     return;
   }
   ++timeouts_;
@@ -318,8 +331,9 @@ void FarMachine::on_probe_timeout(Time now) {
 
 bool FarMachine::ready() const {
   if (!sending_) return false;
-  return forced_ > 0 || probe_wanted_ || !response_resends_.empty() || requester_.ready() ||
-         const_cast<FarResponder&>(responder_).next_response() != nullptr;
+  if (forced_ > 0 || probe_wanted_ || requester_.ready()) return true;
+  return !gave_up_ && (!response_resends_.empty() ||
+                       const_cast<FarResponder&>(responder_).next_response() != nullptr);
 }
 
 FarOut FarMachine::out(Turn& turn) {
@@ -348,7 +362,9 @@ TransmitStatus FarMachine::transmit(Turn& turn) {
   if (turn.context.probe_bytes != 0) {
     status = send_probe(out, FarContent::kMtuProbe, turn.context.probe_bytes);
   }
-  if (status == TransmitStatus::kIdle && !responder_.failed()) status = send_responses(out);
+  if (status == TransmitStatus::kIdle && !responder_.failed() && !gave_up_) {
+    status = send_responses(out);
+  }
   if (status == TransmitStatus::kIdle) status = requester_.transmit(out);
   if (status == TransmitStatus::kIdle &&
       (probe_wanted_ || (out.forced > 0 && turn.result.packets == before))) {

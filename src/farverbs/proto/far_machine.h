@@ -80,6 +80,7 @@ class FarMachine {
   Feedback feedback_;
   bool sending_ = false;
   bool probe_wanted_ = false;  // an empty packet that asks for an acknowledgement
+  bool gave_up_ = false;       // responses wait until the peer is heard again
   uint32_t forced_ = 0;
   uint32_t timeouts_ = 0;  // probe timeouts in a row
   uint32_t marks_told_ = 0;

@@ -40,8 +40,7 @@ struct FarOut {
   // kIdle: a packet of `size` bytes may be written.
   TransmitStatus may_write(size_t size) const {
     if (turn.quantum_used()) return TransmitStatus::kQuantum;
-    if (sent.full()) return TransmitStatus::kWindow;
-    if (turn.request_left == 0 && forced == 0) return TransmitStatus::kWindow;
+    if (forced == 0 && (sent.full() || turn.request_left == 0)) return TransmitStatus::kWindow;
     return turn.fits(size) ? TransmitStatus::kIdle : TransmitStatus::kBurstFull;
   }
   // This packet is the last that the window has room for.
@@ -95,7 +94,10 @@ struct FarOut {
     if (forced > 0) --forced;
     ++turn.result.packets;
     ++qp.counters.sent_packets;
-    qp.counters.sent_payload_bytes += payload_bytes;
+    // A probe's filling is nobody's data.
+    if (record.content == FarContent::kData || record.content == FarContent::kResponse) {
+      qp.counters.sent_payload_bytes += payload_bytes;
+    }
     return true;
   }
 };

@@ -76,6 +76,7 @@ void FarRequester::stop() {
   responses_.clear();
   sending_index_ = kNone;
   not_ready_until_ = Time::never();
+  not_ready_again_ = Time();
   not_ready_retries_ = 0;
 }
 
@@ -357,6 +358,7 @@ TransmitStatus FarRequester::send_whole(FarOut& out, uint64_t index) {
 void FarRequester::on_lost(const FarPacket& packet) {
   const uint64_t index = index_of(packet.request);
   if (index < qp_.send_queue.head() || index >= next_index_ || failed_) return;
+  if (index >= error_index_) return;
   const SendWqe& wqe = qp_.send_queue.at(index);
   if (packet.content == FarContent::kRequest) {
     // An answer that has begun shows that the request arrived.
@@ -480,10 +482,18 @@ bool FarRequester::place_atomic(OpenResponse& open, const wire::PacketView& pack
   return true;
 }
 
-void FarRequester::on_told(Time now, uint32_t executed, const wire::FarAck& ack) {
+// Messages that the responder can have carried out: all that were sent in whole at least once.
+uint64_t FarRequester::most_executed() const {
+  uint64_t most = next_message_;
+  if (sending_index_ != kNone) most = qp_.send_queue.at(sending_index_).first_packet;
+  return most;
+}
+
+void FarRequester::on_told(Time now, uint32_t executed, const wire::FarAck& ack,
+                           Duration round_trip) {
   const auto ahead = static_cast<int32_t>(executed - static_cast<uint32_t>(executed_));
-  // Never more than was started; what is older was told before.
-  if (ahead > 0 && static_cast<uint64_t>(ahead) > next_message_ - executed_) {
+  // What is older was told before.
+  if (ahead > 0 && static_cast<uint64_t>(ahead) > most_executed() - executed_) {
     ++qp_.counters.dropped_packets;
     return;
   }
@@ -499,7 +509,7 @@ void FarRequester::on_told(Time now, uint32_t executed, const wire::FarAck& ack)
       if (ahead > 0) not_ready_retries_ = 0;
       break;
     case wire::FarStatus::not_ready:
-      on_not_ready(now, ack.receive_limit, ack.detail);
+      on_not_ready(now, ack, round_trip);
       break;
     case wire::FarStatus::refused:
       // Requests are told in order: the refused one is the first not carried out.
@@ -518,8 +528,11 @@ void FarRequester::on_told(Time now, uint32_t executed, const wire::FarAck& ack)
 }
 
 // All messages from receive `limit` on are sent again from their first byte, after a while.
-void FarRequester::on_not_ready(Time now, uint32_t limit, uint8_t timer_code) {
+void FarRequester::on_not_ready(Time now, const wire::FarAck& ack, Duration round_trip) {
+  const uint32_t limit = ack.receive_limit;
   if (!not_ready_until_.is_never() || !precedes(limit, next_receive_)) return;  // heard already
+  // Acknowledgements of other packets repeat the status while the messages are on their way again.
+  if (limit == not_ready_limit_ && now < not_ready_again_) return;
   ++qp_.counters.rnr_naks_received;
   if (limit != not_ready_limit_) not_ready_retries_ = 0;
   not_ready_limit_ = limit;
@@ -543,7 +556,8 @@ void FarRequester::on_not_ready(Time now, uint32_t limit, uint8_t timer_code) {
     return fail_at(first, CompletionStatus::kRnrRetryExceeded);
   }
   not_ready_retries_ = static_cast<uint8_t>(std::min(not_ready_retries_ + 1, 255));
-  not_ready_until_ = now + wire::rnr_delay(timer_code);
+  not_ready_until_ = now + wire::rnr_delay(ack.detail);
+  not_ready_again_ = not_ready_until_ + round_trip;
 }
 
 void FarRequester::on_timer(Time now) {
@@ -586,6 +600,11 @@ void FarRequester::fail_at(uint64_t index, CompletionStatus status) {
   if (error_index_ <= index) return;
   error_index_ = index;
   error_ = status;
+  // Nothing of it or of what comes after is sent any more.
+  if (sending_index_ != kNone && sending_index_ >= index) sending_index_ = kNone;
+  const auto after = [index](const Resend& resend) { return resend.index >= index; };
+  std::erase_if(resends_, after);
+  std::erase_if(held_resends_, after);
   settle_error();
 }
 

@@ -26,7 +26,8 @@ class FarRequester {
   // READ_RESPONSE, ATOMIC_RESPONSE. False: damaged or impossible; it must not be acknowledged.
   bool on_response(const wire::PacketView& packet, const PacketContext& context);
   // What an acknowledgement says beyond packets.
-  void on_told(Time now, uint32_t executed, const wire::FarAck& ack);
+  // `round_trip`: how soon an answer to what is sent now can come.
+  void on_told(Time now, uint32_t executed, const wire::FarAck& ack, Duration round_trip);
   void on_lost(const FarPacket& packet);
   void on_timer(Time now);
   Time next_timer() const { return not_ready_until_; }
@@ -69,7 +70,8 @@ class FarRequester {
                             bool again);
   TransmitStatus send_whole(FarOut& out, uint64_t index);
   bool more_after(const FarOut& out, bool ends) const;
-  void on_not_ready(Time now, uint32_t limit, uint8_t timer_code);
+  uint64_t most_executed() const;
+  void on_not_ready(Time now, const wire::FarAck& ack, Duration round_trip);
   OpenResponse* find_open(uint32_t message);
   bool place_read(OpenResponse& open, const wire::PacketView& packet, const PacketContext& context);
   bool place_atomic(OpenResponse& open, const wire::PacketView& packet);
@@ -100,6 +102,7 @@ class FarRequester {
   std::deque<Resend> held_resends_;  // until not_ready_until_
   std::deque<OpenResponse> responses_;
   Time not_ready_until_ = Time::never();
+  Time not_ready_again_;  // what is told before is about the time before the pause
   uint32_t not_ready_limit_ = 0;
   uint8_t not_ready_retries_ = 0;
 

@@ -48,8 +48,9 @@ struct FarAcknowledged {
 
 class FarSent {
  public:
-  // Packets that may be remembered: above that nothing is sent.
-  static constexpr size_t kMostPackets = size_t{1} << 20;
+  // Packets that may be remembered: above that nothing is sent but probes, for which the ring of
+  // records has room left.
+  static constexpr size_t kMostPackets = (size_t{1} << 20) - 4'096;
 
   void start(PacketNumber first, uint64_t seed);
   PacketNumber next() const { return next_; }
@@ -73,6 +74,9 @@ class FarSent {
   // Takes the oldest packet in flight for lost (a probe timeout); false if none is in flight.
   template <typename Lost>
   bool give_up_oldest(Lost&& on_lost);
+  // Takes all of them for lost.
+  template <typename Lost>
+  void give_up_all(Lost&& on_lost);
   // Everything leaves the flight: bytes.
   uint64_t take_back();
 
@@ -207,6 +211,20 @@ void FarSent::detect_lost(Time now, Lost&& on_lost) {
     }
     holes_.pop_front();
   }
+}
+
+template <typename Lost>
+void FarSent::give_up_all(Lost&& on_lost) {
+  if (in_flight_ == 0) return;
+  for_each_open(base_, next_, [&](PacketNumber n) {
+    FarPacket& packet = at(n);
+    if (packet.lost) return;
+    packet.lost = true;
+    --in_flight_;
+    on_lost(packet);
+  });
+  holes_.clear();
+  loss_deadline_ = Time::never();
 }
 
 template <typename Lost>

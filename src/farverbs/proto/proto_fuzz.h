@@ -19,7 +19,9 @@ namespace farverbs::proto {
 class FuzzedPair {
  public:
   explicit FuzzedPair(std::span<const uint8_t> input) : input_(input) {
-    const auto type = static_cast<model::QpType>(byte() % 3);
+    const uint8_t kind = byte() % 4;
+    far_ = kind == 3;
+    const auto type = far_ ? model::QpType::kRc : static_cast<model::QpType>(kind);
     const uint8_t shape = byte();
     a_ = std::make_unique<End>(1, type, shape, events_);
     b_ = std::make_unique<End>(2, type, shape, events_);
@@ -104,6 +106,9 @@ class FuzzedPair {
                                      {IpAddress::v4(peer.number), kRoceUdpPort});
     for (const auto state : {model::QpState::kInit, model::QpState::kRtr, model::QpState::kRts}) {
       modify(x, peer, state);
+      if (far_ && state == model::QpState::kInit) {
+        FV_CHECK(x.qp->use_far().ok() || x.qp->qp().state.load() != model::QpState::kInit);
+      }
     }
   }
 
@@ -218,6 +223,8 @@ class FuzzedPair {
       context.read_allowance = (kind & 12) == 0 ? word() : 1 << 20;
       context.max_packets = 1 + kind / 8;
       context.defer_acks = (kind & 64) != 0;
+      context.datagram_bytes = (kind & 32) != 0 ? 1'252 : 300;
+      context.probe_bytes = round == 0 && kind % 16 == 5 ? 1'472 : 0;
       const TransmitResult result = x.qp->poll_transmit(context);
       FV_CHECK(result.packets == burst.count());
       FV_CHECK(result.status != TransmitStatus::kBurstFull || !burst.empty());
@@ -258,14 +265,77 @@ class FuzzedPair {
     context.destination = {IpAddress::v4(x.number), kRoceUdpPort};
     if (unchecked) {
       context.unchecked = &flow;
-    } else if (!wire::verify(flow, *parsed)) {
+    } else if (!wire::verify(flow_of(*parsed, flow), *parsed)) {
       return;
     }
     x.qp->on_packet(now_, *parsed, context);
   }
 
+  static wire::IcrcFlow flow_of(const wire::PacketView& packet, const wire::IcrcFlow& flow) {
+    return packet.has(wire::Extension::far_base) ? wire::IcrcFlow::far() : flow;
+  }
+
+  // The same of the far transport: fields near the right ones, now and then any.
+  void forge_far(End& x, const End& peer) {
+    const auto opcode = static_cast<uint8_t>(0xC0 + byte() % 15);
+    const wire::OpcodeInfo& info = wire::opcode_info(opcode);
+    if (!info.known()) return;
+    static constexpr uint32_t kLengths[] = {0, 1, 4, 8, 255, 256, 300, 1'020};
+    const size_t payload = info.has_payload() ? kLengths[byte() % 8] : 0;
+    std::vector<std::byte> bytes(wire::packet_size(info, payload));
+    const auto near = [&](uint32_t below) {
+      const uint8_t b = byte();
+      return b == 255 ? word() << 16 | word() : b % below;
+    };
+    const uint64_t number = (uint64_t{1} << 32) + 0xFFFFFC + near(64) - (byte() == 0 ? 16 : 0);
+    wire::Bth bth;
+    bth.opcode = opcode;
+    bth.pad = wire::pad_for(payload);
+    bth.ack_request = (byte() & 1) != 0;
+    bth.psn = Psn(number);
+    bth.dest_qp = x.qp->qp().qpn;
+    wire::FarBase base;
+    base.number_high = static_cast<uint16_t>(number >> 24);
+    base.last = (byte() & 1) != 0;
+    base.ack_ratio = byte() % 16;
+    base.ack_delay = byte() % 16;
+    base.message = near(8);
+    std::byte* const p = bytes.data();
+    wire::emit_header(bth, p);
+    wire::emit_header(base, p + wire::Bth::kSize);
+    using E = wire::Extension;
+    const MemoryKey key(byte() == 0 ? 1 : x.region->key.load());
+    const uint64_t where = x.address(word() % (kMemory + 64));
+    const auto emit = [&](E extension, const auto& header) {
+      if (info.has(extension)) wire::emit_header(header, p + info.offset_of(extension));
+    };
+    emit(E::far_place, wire::FarPlace{where, key, near(4) * 256});
+    emit(E::far_sequence, wire::FarSequence{near(4)});
+    emit(E::far_offset, wire::FarOffset{near(4) * 256});
+    emit(E::reth, wire::Reth{where, key, near(200) * 16});
+    emit(E::atomic_eth, wire::AtomicEth{where & ~uint64_t{7}, key, byte(), byte()});
+    emit(E::ieth, wire::Ieth{key});
+    wire::FarAck ack;
+    ack.status = byte() % 4;
+    ack.detail = byte();
+    ack.has_receive_limit = (ack.detail & 1) != 0;
+    ack.receive_limit = near(8);
+    ack.range_count = byte();
+    ack.delay_us = near(255);
+    ack.congestion_marks = near(16);
+    ack.first_range = near(16);
+    emit(E::far_ack, ack);
+    std::vector<std::byte> content(payload, std::byte{byte()});
+    if (info.kind == wire::OpKind::ack) {
+      for (std::byte& b : content) b = std::byte{static_cast<uint8_t>(byte() & 3)};
+    }
+    wire::seal(p, info.header_length, content, wire::IcrcFlow::far(), 0);
+    arrive(x, bytes, peer.flow, (byte() & 1) != 0);
+  }
+
   // A packet that the peer could have sealed: any opcode, numbers near the right ones.
   void forge(End& x, const End& peer) {
+    if (far_ && byte() % 8 != 0) return forge_far(x, peer);
     static constexpr uint8_t kServices[] = {0x00, 0x20, 0x60};
     uint8_t opcode = byte();
     if (opcode < 0xE0) {
@@ -325,6 +395,7 @@ class FuzzedPair {
         return modify(x, peer, model::QpState::kRts);
       case 3:
         modify(x, peer, model::QpState::kReset);
+        check(x);
         return connect(x, peer);
       case 4:
         if (x.table.deregister(x.region).ok()) {
@@ -365,6 +436,7 @@ class FuzzedPair {
   }
 
   std::span<const uint8_t> input_;
+  bool far_ = false;
   Silent events_;
   model::QpLimits limits_;
   Time now_ = Time::from_ns(1'000'000);

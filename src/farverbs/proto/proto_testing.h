@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "farverbs/proto/queue_pair.h"
@@ -58,6 +59,7 @@ struct Options {
   bool srq = false;
   bool ipv6 = false;
   size_t memory_bytes = 1 << 20;
+  bool far = false;  // the connection is set up as a far one
   TransportConfig config;
 };
 
@@ -166,6 +168,9 @@ class Side {
     a.qkey = options.qkey;
     const bool ud = options.type == QpType::kUd;
     modify(a, kAttrPkeyIndex | kAttrPort | (ud ? kAttrQkey : kAttrAccessFlags));
+    if (options.far) {
+      ASSERT_TRUE(qp->use_far().ok());
+    }
     a.state = QpState::kRtr;
     a.path_mtu = options.mtu;
     a.rq_psn = Psn(options.receive_psn);
@@ -273,6 +278,8 @@ class Side {
       context.read_allowance = read_allowance - std::min(read_allowance, read_used);
       context.max_packets = max_packets - static_cast<uint32_t>(packets.size());
       context.defer_acks = defer_acks;
+      context.datagram_bytes = datagram_bytes;
+      context.probe_bytes = std::exchange(probe_bytes, 0);
       last = qp->poll_transmit(context);
       used += last.request_bytes;
       read_used += last.read_bytes;
@@ -285,7 +292,9 @@ class Side {
         packets.emplace_back(datagram.begin(), datagram.end());
         const auto parsed = wire::parse(packets.back());
         EXPECT_TRUE(parsed.ok());
-        EXPECT_EQ(wire::compute_icrc(flow, packets.back(), static_cast<uint16_t>(i)),
+        const bool far = parsed->has(wire::Extension::far_base);
+        EXPECT_EQ(wire::compute_icrc(far ? wire::IcrcFlow::far() : flow, packets.back(),
+                                     static_cast<uint16_t>(far ? 0 : i)),
                   parsed->icrc());
         at += n;
       }
@@ -308,7 +317,9 @@ class Side {
     context.destination = endpoint(number);
     if (check_inside) {
       context.unchecked = &from_flow;
-    } else if (!wire::verify(from_flow, *parsed)) {
+    } else if (!wire::verify(parsed->has(wire::Extension::far_base) ? wire::IcrcFlow::far()
+                                                                    : from_flow,
+                             *parsed)) {
       return;
     }
     qp->on_packet(now, *parsed, context);
@@ -324,6 +335,11 @@ class Side {
     lost_bytes += told.lost_bytes;
     if (told.has_rtt) rtts.push_back(told.rtt);
     if (told.timed_out) ++timeouts;
+    spurious_bytes += told.spurious_bytes;
+    marks += told.congestion_marks;
+    if (told.probe_arrived_bytes != 0) probe_arrived = told.probe_arrived_bytes;
+    if (told.probe_lost) ++probes_lost;
+    if (told.black_hole) ++black_holes;
   }
   bool fire_timer() {
     const Time at = qp->next_timer();
@@ -368,6 +384,8 @@ class Side {
   uint64_t request_allowance = uint64_t{1} << 40;
   uint64_t read_allowance = uint64_t{1} << 40;
   size_t storage_bytes = 65'000;
+  uint32_t datagram_bytes = 1252;
+  uint32_t probe_bytes = 0;  // once
   bool defer_acks = false;
   bool check_inside = true;
   TransmitResult last;
@@ -377,6 +395,11 @@ class Side {
   uint64_t lost_bytes = 0;
   uint64_t bursts = 0;
   int timeouts = 0;
+  uint64_t spurious_bytes = 0;
+  uint64_t marks = 0;
+  uint32_t probe_arrived = 0;
+  int probes_lost = 0;
+  int black_holes = 0;
   std::vector<Duration> rtts;
   uint64_t posted = 0;
   uint64_t received = 0;
