@@ -26,6 +26,11 @@ struct PathSample {
   io::TxFlow flow;
   FlightSample requests;
   FlightSample reads;
+  FlightSample far;
+  Duration min_rtt;             // of the far flight
+  const char* phase = nullptr;  // of its controller; static text
+  double loss_floor = 0;        // loss that is not congestion, as it believes
+  uint32_t datagram_bytes = 0;  // UDP payload that the path is known to carry
 };
 
 struct QpSample {
@@ -36,6 +41,7 @@ struct QpSample {
   PathMtu path_mtu = PathMtu::k1024;
   uint8_t service_level = 0;
   unsigned shard = 0;
+  bool far = false;
   const engine::Path* path = nullptr;  // a name only: it may be gone when this is read
   model::QpCounters counters;
 };
@@ -61,10 +67,22 @@ void take(const engine::LoopQp& loop_qp, unsigned shard, Sample& sample) {
   out.shard = shard;
   out.path = loop_qp.path;
   out.counters = qp.counters;
+  out.far = loop_qp.pair.far();
   if (loop_qp.path == nullptr) return;
   const engine::Path& path = *loop_qp.path;
-  sample.paths.try_emplace(&path,
-                           PathSample{path.flow, sample_of(path.requests), sample_of(path.reads)});
+  const auto [place, is_new] = sample.paths.try_emplace(&path);
+  if (!is_new) return;
+  PathSample& told = place->second;
+  told.flow = path.flow;
+  told.requests = sample_of(path.requests);
+  told.reads = sample_of(path.reads);
+  told.far = sample_of(path.far);
+  told.datagram_bytes = path.mtu.datagram_bytes();
+  if (const cc::FarController* controller = path.far_controller; controller != nullptr) {
+    told.min_rtt = controller->min_rtt();
+    told.phase = controller->phase_name();
+    told.loss_floor = controller->loss_floor();
+  }
 }
 
 const char* name_of(QpType type) {
@@ -124,18 +142,30 @@ Json to_json(const model::QpCounters& c) {
 }
 
 Json to_json(const PathSample& path, size_t id) {
-  return {{"id", id},
-          {"peer", path.flow.destination.to_string()},
-          {"traffic_class", path.flow.traffic_class},
-          {"requests", to_json(path.requests)},
-          {"reads", to_json(path.reads)}};
+  Json far = to_json(path.far);
+  // What was never measured is not told.
+  if (path.min_rtt > Duration() && path.min_rtt < Duration::seconds(3600)) {
+    far["min_rtt_us"] = path.min_rtt.to_microseconds();
+  }
+  Json out = {{"id", id},
+              {"peer", path.flow.destination.to_string()},
+              {"traffic_class", path.flow.traffic_class},
+              {"requests", to_json(path.requests)},
+              {"reads", to_json(path.reads)},
+              {"far", std::move(far)}};
+  if (path.phase != nullptr) {
+    out["phase"] = path.phase;
+    out["loss_floor"] = path.loss_floor;
+    out["datagram_bytes"] = path.datagram_bytes;
+  }
+  return out;
 }
 
 Json to_json(const QpSample& qp, const std::map<const engine::Path*, size_t>& ids,
              const Sample& sample) {
   Json out = {{"qpn", qp.qpn.value()},
               {"type", name_of(qp.type)},
-              {"transport", "standard"},
+              {"transport", qp.far ? "far" : "standard"},
               {"state", name_of(qp.state)},
               {"shard", qp.shard}};
   if (const auto path = ids.find(qp.path); path != ids.end()) {

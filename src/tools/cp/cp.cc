@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <cstdio>
+#include <map>
 #include <memory>
 
 #include "farverbs/base/fault_guard.h"
@@ -51,6 +52,7 @@ struct CpArguments {
   bool quiet = false;
   unsigned retries = 5;
   uint32_t mtu = 0;
+  verbs::Transport transport = verbs::Transport::kAuto;
 };
 
 int usage_error(const char* tool, const std::string& message) {
@@ -76,6 +78,7 @@ Result<CopyOptions> parse_arguments(const CpArguments& arguments) {
   options.sync = arguments.sync;
   options.retries = arguments.retries;
   options.link.mtu = arguments.mtu;
+  options.link.transport = arguments.transport;
   return options;
 }
 
@@ -215,6 +218,13 @@ void register_cp(CLI::App& app, int* exit_code) {
       ->check(CLI::Range(0u, 1'000'000u));
   command->add_option("--mtu", arguments->mtu, "Largest packet payload in bytes")
       ->check(CLI::IsMember({256, 512, 1024, 2048, 4096}));
+  command
+      ->add_option("--transport", arguments->transport,
+                   "far, standard (RC), or auto: far if both ends speak it")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, verbs::Transport>{{"auto", verbs::Transport::kAuto},
+                                                  {"standard", verbs::Transport::kStandard},
+                                                  {"far", verbs::Transport::kFar}}));
   command->add_flag("--json", arguments->json, "Print the summary as JSON");
   command->add_flag("-q,--quiet", arguments->quiet, "Print problems only");
   command->footer(

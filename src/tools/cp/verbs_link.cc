@@ -82,10 +82,13 @@ Result<void> VerbsLink::open(verbs::Device device, const LinkOptions& options) {
       mine.path_mtu = static_cast<verbs::PathMtu>(static_cast<int>(mine.path_mtu) - 1);
     }
   }
+  // The other end then takes standard RC as well.
+  if (options.transport == verbs::Transport::kStandard) mine.far_version = 0;
   FV_ASSIGN(verbs::QpAddress peer, rendezvous_.exchange(mine, Duration::seconds(30)));
   peer.path_mtu = std::min(peer.path_mtu, mine.path_mtu);
   rtt_us_ = round_trip_us(rendezvous_.fd());
   verbs::ConnectOptions connect;
+  connect.transport = options.transport;
   connect.remote_access = model::kRemoteWrite;
   connect.timeout = timeout_code(2.0 * static_cast<double>(rtt_us_));
   FV_TRY(qp_->connect(peer, connect));

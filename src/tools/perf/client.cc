@@ -9,6 +9,7 @@
 #include "tools/common/process_usage.h"
 #include "tools/perf/latency.h"
 #include "tools/perf/link.h"
+#include "tools/perf/session.h"
 #include "tools/perf/traffic.h"
 
 namespace farverbs::tools::perf {
@@ -259,7 +260,7 @@ Result<Report> run_client(const ClientPlace& place, const Options& options, Dura
   FV_ASSIGN(LocalEndpoint local, make_endpoint(std::move(device), options));
 
   FV_TRY(link.send({{"farverbs", "perf"},
-                    {"version", 1},
+                    {"version", kProtocolVersion},
                     {"options", to_json(options)},
                     {"endpoint", describe(local, options)}}));
   FV_ASSIGN(const Json answer, link.receive(kSetupTimeout));
@@ -274,6 +275,8 @@ Result<Report> run_client(const ClientPlace& place, const Options& options, Dura
   report.client_address = connection.local_address().to_string();
   report.server_address = connection.peer_address().to_string();
   report.path_mtu = local.path_mtu;
+  report.interface_mtu = local.device->port().interface_mtu;
+  report.transport = local.transport;
   Client client(link, local, remote, options, report, report_every, on_interval);
   Result<void> done = client.post_receives();
   if (done.ok()) done = client.run();

@@ -132,6 +132,7 @@ Json describe(const LocalEndpoint& endpoint, const Options& options) {
   return {{"address", IpAddress::from_gid(first.gid).to_string()},
           {"udp_port", first.udp_port},
           {"path_mtu", mtu},
+          {"far_version", first.far_version},
           {"target", endpoint.memory.address() + endpoint.target_offset},
           {"rkey", endpoint.memory.rkey().value()},
           {"qps", std::move(qps)}};
@@ -148,6 +149,7 @@ Result<RemoteEndpoint> read_description(const Json& object, const Options& optio
   }
   FV_ASSIGN(const uint64_t udp_port, json_unsigned(object, "udp_port", 1, 65'535));
   FV_ASSIGN(const uint64_t mtu, json_unsigned(object, "path_mtu", 256, 4096));
+  FV_ASSIGN(const uint64_t far_version, json_unsigned(object, "far_version", 0, 255));
   FV_ASSIGN(remote.target_address, json_unsigned(object, "target", 0, UINT64_MAX));
   FV_ASSIGN(const uint64_t rkey, json_unsigned(object, "rkey", 0, UINT32_MAX));
   remote.rkey = MemoryKey(static_cast<uint32_t>(rkey));
@@ -167,6 +169,7 @@ Result<RemoteEndpoint> read_description(const Json& object, const Options& optio
     qp.qpn = Qpn(static_cast<uint32_t>(pair[0].get<uint64_t>()));
     qp.psn = Psn(pair[1].get<uint64_t>());
     qp.path_mtu = to_path_mtu(static_cast<uint32_t>(mtu));
+    qp.far_version = static_cast<uint8_t>(far_version);
     remote.qps.push_back(qp);
   }
   return remote;
@@ -174,6 +177,7 @@ Result<RemoteEndpoint> read_description(const Json& object, const Options& optio
 
 Result<void> connect(LocalEndpoint& local, const RemoteEndpoint& remote, const Options& options) {
   verbs::ConnectOptions how;
+  how.transport = options.transport;
   how.timeout = kTimeoutCode;
   how.max_rd_atomic = static_cast<uint8_t>(
       std::clamp<uint32_t>(options.depth, 1, local.device->attributes().max_rd_atomic));
@@ -185,6 +189,7 @@ Result<void> connect(LocalEndpoint& local, const RemoteEndpoint& remote, const O
         std::min(model::bytes_of(peer.path_mtu), model::bytes_of(local.qps[i].address().path_mtu));
     FV_TRY(local.qps[i].connect(peer, how));
   }
+  local.transport = local.qps.front().transport();
   return {};
 }
 

@@ -28,7 +28,8 @@ struct LocalEndpoint {
   std::vector<verbs::QueuePair> qps;
   uint64_t target_offset = 0;  // in the region
   uint32_t receives_per_qp = 0;
-  uint32_t path_mtu = 0;  // bytes, once connected
+  uint32_t path_mtu = 0;                                     // bytes, once connected
+  verbs::Transport transport = verbs::Transport::kStandard;  // that carries them, once connected
 
   verbs::ScatterGatherElement source(uint64_t slot, const Options& options) const;
   verbs::ScatterGatherElement target(uint64_t slot, const Options& options) const;

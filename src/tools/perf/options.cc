@@ -21,6 +21,9 @@ constexpr Names<Op, 5> kOps = {{{Op::kWrite, "write"},
                                 {Op::kFetchAdd, "fetch-add"},
                                 {Op::kCompareSwap, "compare-swap"}}};
 constexpr Names<Mode, 2> kModes = {{{Mode::kBandwidth, "bandwidth"}, {Mode::kLatency, "latency"}}};
+constexpr Names<verbs::Transport, 3> kTransports = {{{verbs::Transport::kAuto, "auto"},
+                                                     {verbs::Transport::kStandard, "standard"},
+                                                     {verbs::Transport::kFar, "far"}}};
 constexpr Names<Wait, 2> kWaits = {{{Wait::kPoll, "poll"}, {Wait::kBlock, "block"}}};
 
 template <typename Enum, size_t kCount>
@@ -220,9 +223,13 @@ Result<void> check(const Options& o) {
 const char* to_string(Op op) { return name_of(kOps, op); }
 const char* to_string(Mode mode) { return name_of(kModes, mode); }
 const char* to_string(Wait wait) { return name_of(kWaits, wait); }
+const char* to_string(verbs::Transport transport) { return name_of(kTransports, transport); }
 Result<Op> parse_op(const std::string& text) { return value_of(kOps, "operation", text); }
 Result<Mode> parse_mode(const std::string& text) { return value_of(kModes, "mode", text); }
 Result<Wait> parse_wait(const std::string& text) { return value_of(kWaits, "way to wait", text); }
+Result<verbs::Transport> parse_transport(const std::string& text) {
+  return value_of(kTransports, "transport", text);
+}
 
 Result<Options> resolve(const Arguments& a) {
   Options o;
@@ -237,6 +244,7 @@ Result<Options> resolve(const Arguments& a) {
   if (o.size <= kLimits.max_message_bytes && !a.region) o.region = std::max(o.region, o.stride());
   o.qps = a.qps;
   o.mtu = a.mtu;
+  o.transport = a.transport;
   o.bidirectional = a.bidirectional;
   o.inlined = a.inlined;
   o.target_idle = a.target_idle;
@@ -261,6 +269,7 @@ Json to_json(const Options& o) {
           {"region_bytes", o.region},
           {"qps", o.qps},
           {"mtu", o.mtu},
+          {"transport", to_string(o.transport)},
           {"bidirectional", o.bidirectional},
           {"inline", o.inlined},
           {"target_idle", o.target_idle},
@@ -276,6 +285,8 @@ Result<Options> from_json(const Json& object) {
   FV_ASSIGN(o.mode, parse_mode(mode));
   FV_ASSIGN(const std::string wait, json_string(object, "wait"));
   FV_ASSIGN(o.wait, parse_wait(wait));
+  FV_ASSIGN(const std::string transport, json_string(object, "transport"));
+  FV_ASSIGN(o.transport, parse_transport(transport));
   constexpr uint64_t kMax32 = UINT32_MAX;
   FV_ASSIGN(o.size, json_unsigned(object, "size", 0, kLimits.max_message_bytes));
   FV_ASSIGN(const uint64_t depth, json_unsigned(object, "depth", 1, kMax32));

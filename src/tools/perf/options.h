@@ -9,6 +9,7 @@
 #include "farverbs/base/result.h"
 #include "farverbs/base/time.h"
 #include "farverbs/model/types.h"
+#include "farverbs/verbs/verbs.h"
 #include "tools/common/json_fields.h"
 
 namespace farverbs::tools::perf {
@@ -22,9 +23,11 @@ enum class Wait : uint8_t { kPoll, kBlock };
 const char* to_string(Op op);
 const char* to_string(Mode mode);
 const char* to_string(Wait wait);
+const char* to_string(verbs::Transport transport);
 Result<Op> parse_op(const std::string& text);
 Result<Mode> parse_mode(const std::string& text);
 Result<Wait> parse_wait(const std::string& text);
+Result<verbs::Transport> parse_transport(const std::string& text);
 
 inline bool is_atomic(Op op) { return op == Op::kFetchAdd || op == Op::kCompareSwap; }
 
@@ -47,6 +50,7 @@ struct Arguments {
   std::optional<double> warmup_seconds;  // not measured
   uint32_t qps = 1;
   uint32_t mtu = 0;  // path MTU in bytes; 0: the largest that both ends take
+  verbs::Transport transport = verbs::Transport::kAuto;
   bool bidirectional = false;
   bool inlined = false;
   bool target_idle = false;  // the server's process sleeps
@@ -63,6 +67,7 @@ struct Options {
   uint64_t region = 0;  // at least one message's slot
   uint32_t qps = 1;
   uint32_t mtu = 0;
+  verbs::Transport transport = verbs::Transport::kAuto;
   bool bidirectional = false;
   bool inlined = false;
   bool target_idle = false;

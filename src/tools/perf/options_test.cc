@@ -160,13 +160,21 @@ TEST(PerfOptions, TravelAsJson) {
 TEST(PerfOptions, WhatAPeerSendsIsCheckedAgain) {
   const Json good = to_json(resolve(arguments(Op::kWrite, Mode::kBandwidth)).value());
   ASSERT_TRUE(from_json(parse_json_object(good.dump()).value()).ok());
-  const std::pair<const char*, Json> lies[] = {{"op", "erase"},       {"op", 7},
-                                               {"size", UINT64_MAX},  {"size", -1},
-                                               {"depth", 0},          {"depth", UINT64_MAX},
-                                               {"qps", 1u << 30},     {"region_bytes", 1},
-                                               {"mtu", 1000},         {"signal_every", 0},
-                                               {"spin_ns", 1u << 31}, {"bidirectional", "yes"},
-                                               {"target_idle", true}, {"region_bytes", UINT64_MAX}};
+  const std::pair<const char*, Json> lies[] = {{"op", "erase"},
+                                               {"transport", "pigeon"},
+                                               {"op", 7},
+                                               {"size", UINT64_MAX},
+                                               {"size", -1},
+                                               {"depth", 0},
+                                               {"depth", UINT64_MAX},
+                                               {"qps", 1u << 30},
+                                               {"region_bytes", 1},
+                                               {"mtu", 1000},
+                                               {"signal_every", 0},
+                                               {"spin_ns", 1u << 31},
+                                               {"bidirectional", "yes"},
+                                               {"target_idle", true},
+                                               {"region_bytes", UINT64_MAX}};
   for (const auto& [field, value] : lies) {
     Json bad = good;
     bad[field] = value;

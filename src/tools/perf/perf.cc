@@ -32,6 +32,7 @@ struct ClientCommand {
   std::string op = "write";
   std::string mode = "bandwidth";
   std::string wait;
+  std::string transport = "auto";
   std::string size;
   std::string region;
   std::string bytes;
@@ -58,6 +59,7 @@ Result<perf::Options> read_options(ClientCommand& c) {
   if (!c.wait.empty()) {
     FV_ASSIGN(c.arguments.wait, perf::parse_wait(c.wait));
   }
+  FV_ASSIGN(c.arguments.transport, perf::parse_transport(c.transport));
   if (!c.size.empty()) {
     FV_ASSIGN(c.arguments.size, parse_bytes(c.size));
   }
@@ -165,6 +167,9 @@ void add_client(CLI::App& perf, int* exit_code) {
   app->add_option("--mtu", a.mtu,
                   "Path MTU: 256, 512, 1024, 2048 or 4096. Default: the largest "
                   "that fits both interfaces.");
+  app->add_option("--transport", c.transport,
+                  "far, standard (RC), or auto: far if both ends speak it.")
+      ->capture_default_str();
   app->add_flag("--inline", a.inlined, "Copy the data into the request when posting (small only).");
   app->add_option("--wait", c.wait,
                   "poll (spin) or block (spin for --spin, then sleep). Default: "

@@ -49,6 +49,8 @@ struct Report {
   std::string client_address;
   std::string server_address;
   uint32_t path_mtu = 0;
+  uint32_t interface_mtu = 0;
+  verbs::Transport transport = verbs::Transport::kStandard;
   SideReport client;
   SideReport server;
   Duration setup;  // from the first packet to the peer until requests could be posted

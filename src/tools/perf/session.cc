@@ -107,10 +107,10 @@ class Session {
 
 Result<Options> read_hello(const Json& hello, const SessionLimits& limits) {
   FV_ASSIGN(const uint64_t version, json_unsigned(hello, "version", 0, UINT32_MAX));
-  if (version != 1) {
+  if (version != kProtocolVersion) {
     return Error{EPROTO, fmt::format("the client speaks version {} of the measurement protocol and "
-                                     "the server version 1: use the same farverbs on both sides",
-                                     version)};
+                                     "the server version {}: use the same farverbs on both sides",
+                                     version, kProtocolVersion)};
   }
   FV_ASSIGN(const Json object, json_object(hello, "options"));
   FV_ASSIGN(const Options options, from_json(object));

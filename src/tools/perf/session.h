@@ -11,6 +11,9 @@
 
 namespace farverbs::tools::perf {
 
+// Of the conversation between client and server.
+inline constexpr uint64_t kProtocolVersion = 2;
+
 struct SessionLimits {
   uint64_t max_memory = UINT64_C(8) << 30;  // bytes that a client may make the server allocate
 };
