@@ -214,9 +214,12 @@ void FarMachine::on_acknowledge(Time now, const wire::PacketView& packet) {
 void FarMachine::on_acked(const FarPacket& packet) {
   switch (packet.content) {
     case FarContent::kResponse:
-    case FarContent::kAtomicResponse:
       // What was taken for lost is on its way again, and counts when that arrives.
       if (!packet.lost) responder_.acknowledged(packet.request, packet.length);
+      break;
+    case FarContent::kAtomicResponse:
+      // Its value is in a header: the packet has no payload.
+      if (!packet.lost) responder_.acknowledged(packet.request, sizeof(uint64_t));
       break;
     case FarContent::kMtuProbe:
       feedback_.probe_arrived_bytes = packet.offset;
@@ -362,10 +365,16 @@ TransmitStatus FarMachine::transmit(Turn& turn) {
   if (turn.context.probe_bytes != 0) {
     status = send_probe(out, FarContent::kMtuProbe, turn.context.probe_bytes);
   }
-  if (status == TransmitStatus::kIdle && !responder_.failed() && !gave_up_) {
-    status = send_responses(out);
+  // In turns, or a peer that reads without end would keep this side's requests waiting for ever.
+  requests_first_ = !requests_first_;
+  for (const bool requests : {requests_first_, !requests_first_}) {
+    if (status != TransmitStatus::kIdle) break;
+    if (requests) {
+      status = requester_.transmit(out);
+    } else if (!responder_.failed() && !gave_up_) {
+      status = send_responses(out);
+    }
   }
-  if (status == TransmitStatus::kIdle) status = requester_.transmit(out);
   if (status == TransmitStatus::kIdle &&
       (probe_wanted_ || (out.forced > 0 && turn.result.packets == before))) {
     status = send_probe(out, FarContent::kProbe, wire::packet_size(Opcode::far_probe, 0));

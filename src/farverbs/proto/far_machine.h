@@ -79,8 +79,9 @@ class FarMachine {
   std::deque<Resend> response_resends_;
   Feedback feedback_;
   bool sending_ = false;
-  bool probe_wanted_ = false;  // an empty packet that asks for an acknowledgement
-  bool gave_up_ = false;       // responses wait until the peer is heard again
+  bool probe_wanted_ = false;    // an empty packet that asks for an acknowledgement
+  bool gave_up_ = false;         // responses wait until the peer is heard again
+  bool requests_first_ = false;  // this time, before responses
   uint32_t forced_ = 0;
   uint32_t timeouts_ = 0;  // probe timeouts in a row
   uint32_t marks_told_ = 0;
