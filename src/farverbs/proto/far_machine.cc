@@ -16,6 +16,10 @@ namespace {
 constexpr Duration kFirstProbeTimeout = Duration::milliseconds(400);
 // Shorter waits are scheduling, not loss.
 constexpr Duration kLeastProbeTimeout = Duration::milliseconds(5);
+// A line that was dark for some seconds is found to be back within the first, or two round trips;
+// after that within the second.
+constexpr Duration kBriskProbeTimeout = Duration::milliseconds(250);
+constexpr Duration kBriskFor = Duration::seconds(10);
 constexpr Duration kMostProbeTimeout = Duration::seconds(2);
 // With a request open and nothing in flight it is the peer's turn; after so long it is asked.
 constexpr Duration kLeastPatience = Duration::seconds(1);
@@ -281,7 +285,7 @@ Time FarMachine::probe_deadline() const {
   if (!sending_) return Time::never();
   if (sent_.in_flight() > 0) {
     const Duration wait = probe_timeout() * (int64_t{1} << std::min(timeouts_, 10u));
-    const Duration most = std::max(kMostProbeTimeout, probe_timeout());
+    const Duration most = std::max({kMostProbeTimeout, sent_.smoothed_rtt() * 2, probe_timeout()});
     return sent_.last_sent() + std::min(wait, most);
   }
   if (!requester_.open() || ready()) return Time::never();
@@ -427,6 +431,7 @@ TransmitStatus FarMachine::send_responses(FarOut& out) {
     response_resends_.pop_front();
   }
   while (FarResponder::Response* response = responder_.next_response()) {
+    if (!response->atomic) send_response_run(out, *response);
     const uint32_t before = out.turn.result.packets;
     uint32_t written = response->atomic ? 0 : response->length - response->sent;
     const TransmitStatus status =
@@ -436,6 +441,32 @@ TransmitStatus FarMachine::send_responses(FarOut& out) {
     response->begun = true;
   }
   return TransmitStatus::kIdle;
+}
+
+// As FarRequester::send_run, for a READ's bytes.
+void FarMachine::send_response_run(FarOut& out, FarResponder::Response& response) {
+  constexpr Opcode kOpcode = Opcode::far_read_response;
+  const uint32_t payload = far_payload(kOpcode, out.turn.context.datagram_bytes);
+  const uint32_t left = response.length - response.sent;
+  if (payload == 0 || left <= 2 * payload) return;
+  const size_t count = out.run_room(wire::packet_size(kOpcode, payload), (left - 1) / payload);
+  if (count < 2) return;
+  const model::MemoryAccess found =
+      qp_.memory.resolve(response.key, qp_.pd, model::kRemoteRead, response.address + response.sent,
+                         count * payload, true, qp_.qpn);
+  if (found.verdict != model::MemoryVerdict::kOk) return;
+  FarOut::Shape shape{kOpcode};
+  shape.message = response.message;
+  FarPacket record;
+  record.content = FarContent::kResponse;
+  record.request = response.message;
+  record.offset = response.sent;
+  constexpr size_t kRest = wire::Bth::kSize + wire::FarBase::kSize;
+  const FarOut::RunHeader header =
+      out.run_header(shape, 0, 0, kRest, wire::FarOffset{response.sent});
+  const size_t written = out.write_run(shape, record, header, found.memory, payload, count);
+  response.sent += static_cast<uint32_t>(written) * payload;
+  response.begun |= written > 0;
 }
 
 TransmitStatus FarMachine::send_response(FarOut& out, FarResponder::Response& response,

@@ -64,6 +64,7 @@ class FarMachine {
   FarOut out(Turn& turn);
   TransmitStatus send_probe(FarOut& out, FarContent content, size_t bytes);
   TransmitStatus send_responses(FarOut& out);
+  void send_response_run(FarOut& out, FarResponder::Response& response);
   TransmitStatus send_response(FarOut& out, FarResponder::Response& response, uint32_t offset,
                                uint32_t& length);
   Duration probe_timeout() const;

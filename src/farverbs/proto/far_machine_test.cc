@@ -513,7 +513,7 @@ TEST(FarMachine, AResponderThatGaveUpGoesOnWhenItHearsFromItsPeer) {
   };
   // Only the way from the responder is dark.
   link.a.qp->qp().attributes.timeout = 31;  // the requester is patient
-  link.run(dark, 400);
+  link.run(dark, 1'000);
   EXPECT_EQ(Side::summary(link.a.sends()), "1 success, 2 success");
   EXPECT_EQ(std::memcmp(link.a.bytes(kTarget), link.b.bytes(0), 5'000), 0);
   // And its own requests have their full patience again.

@@ -2,6 +2,7 @@
 // an acknowledgement will name (docs/far-transport.md section 2).
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -54,13 +55,33 @@ struct FarOut {
     bool solicited = false;
   };
 
-  // Appends a packet and remembers `record` (content, request, offset; the rest is filled in).
-  // False if the payload's memory is gone: nothing was written.
+  // Headers of a run's packets: those of the first, and where in them its address (0: nowhere) and
+  // its offset stand, which move on by a payload with each packet, as the number does by one.
+  struct RunHeader {
+    std::array<std::byte, 64> bytes;
+    size_t address_at = 0;
+    size_t offset_at = 0;
+    uint64_t address = 0;
+  };
   template <typename... Extensions>
-  bool write(const Shape& shape, FarPacket record,
-             std::span<const std::span<const std::byte>> payload, size_t payload_bytes, bool guard,
-             const Extensions&... extensions) {
-    const size_t size = wire::packet_size(shape.opcode, payload_bytes);
+  RunHeader run_header(const Shape& shape, size_t address_at, uint64_t address, size_t offset_at,
+                       const Extensions&... extensions) const {
+    RunHeader header;
+    wire::emit_headers(header.bytes.data(), bth_of(shape, 0), base_of(shape), extensions...);
+    header.address_at = address_at;
+    header.address = address;
+    header.offset_at = offset_at;
+    return header;
+  }
+  // How many of `packets` packets of `size` bytes may be written as a run: none of them ends the
+  // window, the burst or the quantum.
+  size_t run_room(size_t size, uint64_t packets) const;
+  // Appends `count` packets, at most run_room(), of `payload` bytes each from `from` on, a multiple
+  // of 4. Returns how many: fewer when memory is gone.
+  size_t write_run(const Shape& shape, FarPacket record, const RunHeader& header,
+                   const std::byte* from, size_t payload, size_t count);
+
+  wire::Bth bth_of(const Shape& shape, size_t payload_bytes) const {
     wire::Bth bth;
     bth.opcode = static_cast<uint8_t>(shape.opcode);
     bth.dest_qp = qp.attributes.destination_qpn;
@@ -68,14 +89,28 @@ struct FarOut {
     bth.ack_request = shape.ack_request || forced > 0;
     bth.solicited = shape.solicited;
     bth.pad = wire::pad_for(payload_bytes);
+    return bth;
+  }
+  wire::FarBase base_of(const Shape& shape) const {
     wire::FarBase base;
     base.number_high = static_cast<uint16_t>(sent.next() >> 24);
     base.last = shape.last;
     base.ack_ratio = ack_ratio;
     base.ack_delay = ack_delay;
     base.message = shape.message;
+    return base;
+  }
+
+  // Appends a packet and remembers `record` (content, request, offset; the rest is filled in).
+  // False if the payload's memory is gone: nothing was written.
+  template <typename... Extensions>
+  bool write(const Shape& shape, FarPacket record,
+             std::span<const std::span<const std::byte>> payload, size_t payload_bytes, bool guard,
+             const Extensions&... extensions) {
+    const size_t size = wire::packet_size(shape.opcode, payload_bytes);
     std::byte* const place = turn.burst().append(size);
-    const size_t header = wire::emit_headers(place, bth, base, extensions...);
+    const size_t header =
+        wire::emit_headers(place, bth_of(shape, payload_bytes), base_of(shape), extensions...);
     const auto seal = [&] { wire::seal(place, header, payload, far_icrc(), 0); };
     if (!guard) {
       seal();

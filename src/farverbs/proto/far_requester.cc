@@ -220,6 +220,9 @@ TransmitStatus FarRequester::send_resends(FarOut& out) {
 TransmitStatus FarRequester::send_new(FarOut& out) {
   while (sending_index_ != kNone ? may_go_on() : start_next()) {
     const SendWqe& wqe = qp_.send_queue.at(sending_index_);
+    if (!wants_response(wqe.opcode)) {
+      sending_offset_ += send_run(out, sending_index_, sending_offset_);
+    }
     const uint32_t before = out.turn.result.packets;
     if (wants_response(wqe.opcode)) {
       const TransmitStatus status = send_whole(out, sending_index_);
@@ -318,6 +321,38 @@ TransmitStatus FarRequester::send_piece(FarOut& out, uint64_t index, uint32_t of
   if (!written) fail_at(index, CompletionStatus::kLocalProtectionError);
   length = bytes;
   return TransmitStatus::kIdle;
+}
+
+// Full packets that neither end the message nor ask for an acknowledgement, in one go. Returns
+// their bytes; 0 is always a right answer: then the next packet goes by itself.
+uint32_t FarRequester::send_run(FarOut& out, uint64_t index, uint32_t offset) {
+  const SendWqe& wqe = qp_.send_queue.at(index);
+  const bool write = is_write(wqe.opcode);
+  const Opcode opcode = write ? Opcode::far_write : Opcode::far_send;
+  const uint32_t payload = far_payload(opcode, out.turn.context.datagram_bytes);
+  const uint32_t left = wqe.length - offset;
+  if (wqe.inlined || payload == 0 || left <= 2 * payload) return 0;
+  size_t count = out.run_room(wire::packet_size(opcode, payload), (left - 1) / payload);
+  if (count < 2) return 0;
+  const std::span<const std::byte> memory =
+      source_for(index).rest_of_element(wqe.sges(), offset, qp_.memory, qp_.pd, 0);
+  count = std::min(count, memory.size() / payload);
+  if (count == 0) return 0;
+  FarOut::Shape shape{opcode};
+  shape.message = static_cast<uint32_t>(wqe.first_packet);
+  FarPacket record;
+  record.content = FarContent::kData;
+  record.request = static_cast<uint32_t>(index);
+  record.offset = offset;
+  constexpr size_t kRest = wire::Bth::kSize + wire::FarBase::kSize;
+  const wire::FarPlace place{wqe.remote_address + offset, wqe.remote_key, offset};
+  const FarOut::RunHeader header =
+      write ? out.run_header(shape, kRest, place.address, kRest + 12, place)
+            : out.run_header(shape, 0, 0, kRest + 4, wire::FarSequence{wqe.packet_count},
+                             wire::FarOffset{offset});
+  return static_cast<uint32_t>(
+             out.write_run(shape, record, header, memory.data(), payload, count)) *
+         payload;
 }
 
 // A READ request or an atomic.

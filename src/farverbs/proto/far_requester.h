@@ -68,6 +68,7 @@ class FarRequester {
   TransmitStatus send_new(FarOut& out);
   TransmitStatus send_piece(FarOut& out, uint64_t index, uint32_t offset, uint32_t& length,
                             bool again);
+  uint32_t send_run(FarOut& out, uint64_t index, uint32_t offset);
   TransmitStatus send_whole(FarOut& out, uint64_t index);
   bool more_after(const FarOut& out, bool ends) const;
   uint64_t most_executed() const;
