@@ -57,6 +57,10 @@ constexpr Figure kFigures[] = {
     {"recovery_s", "90% back after", Unit::kSeconds},
     {"before_mbps", "rate before", Unit::kMegabits},
     {"latency_us", "latency p50, us", Unit::kRatio},
+    {"goodput_of_bbr", "goodput / BBR's", Unit::kRatio},
+    {"cpu_of_bbr", "CPU / BBR's", Unit::kRatio},
+    {"rate_of_scp", "rate / scp's", Unit::kRatio},
+    {"rate_of_rsync", "rate / rsync's", Unit::kRatio},
     {"rate_of_standard", "rate / standard", Unit::kRatio},
     {"latency_of_standard", "latency / standard", Unit::kRatio},
 };
@@ -145,6 +149,25 @@ std::map<std::string, double> RowResult::medians(const std::string& program) con
   }
   std::map<std::string, double> out;
   for (auto& [name, values] : all) out[name] = median(std::move(values));
+  if (program != kOurs) return out;
+  // Medians first: programs of one round met different moments of this machine.
+  const auto compare = [&](const char* ratio, const char* figure, const char* other) {
+    const auto ours = out.find(figure);
+    if (ours == out.end()) return;
+    for (const std::string& name : programs()) {
+      if (name == kOurs || name.rfind(other, 0) != 0) continue;
+      const auto theirs = medians(name);
+      const auto found = theirs.find(figure);
+      if (found != theirs.end() && found->second > 0) out[ratio] = ours->second / found->second;
+    }
+  };
+  if (row.kind == Kind::kBulk) {
+    compare("goodput_of_bbr", "goodput_mbps", kBbr);
+    compare("cpu_of_bbr", "cpu_s_per_gb", kBbr);
+  } else if (row.kind == Kind::kFile) {
+    compare("rate_of_scp", "goodput_mbps", "scp");
+    compare("rate_of_rsync", "goodput_mbps", "rsync");
+  }
   return out;
 }
 

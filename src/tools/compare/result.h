@@ -36,7 +36,7 @@ struct RowResult {
 
   /// The programs in the order in which they were first run.
   std::vector<std::string> programs() const;
-  /// The median over the rounds of each figure of a program.
+  /// The median over the rounds of each figure of a program; of ours also what they are to others'.
   std::map<std::string, double> medians(const std::string& program) const;
 };
 

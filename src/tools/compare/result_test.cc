@@ -41,6 +41,14 @@ TEST(CompareResult, MediansAreOfTheRounds) {
   EXPECT_TRUE(row.medians(kBbr).empty());
 }
 
+TEST(CompareResult, OursAreComparedWithTheOthersMedians) {
+  RowResult row = sample().rows.front();
+  for (auto& run : row.runs) run.figures["goodput_mbps"] = run.program == kOurs ? 180 : 90;
+  row.runs[2].skipped.clear();
+  EXPECT_DOUBLE_EQ(row.medians(kOurs).at("goodput_of_bbr"), 2);
+  EXPECT_FALSE(row.medians(kCubic).count("goodput_of_bbr"));
+}
+
 TEST(CompareResult, GoalsAreJudged) {
   const Goal more{"x", 0.9, 0.95}, less{"x", 10, 5, true};
   EXPECT_EQ(judge(more, {{"x", 0.96}}), "aim reached");
