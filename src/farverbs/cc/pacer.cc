@@ -81,6 +81,12 @@ Time Pacer::next(Time now, uint64_t wanted) {
                            Duration::nanoseconds(1));
 }
 
+void Pacer::charge(Time now, uint64_t bytes) {
+  if (rate_.is_zero()) return;
+  earn(now);
+  credit_ -= static_cast<int64_t>(bytes);
+}
+
 void Pacer::on_sent(Time now, uint64_t bytes) {
   if (rate_.is_zero()) return;
   earn(now);

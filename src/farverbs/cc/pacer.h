@@ -28,6 +28,8 @@ class Pacer {
   Time next(Time now, uint64_t wanted);
   // More than was available may have been sent: it is owed.
   void on_sent(Time now, uint64_t bytes);
+  // Somebody else used so much of what this pacer's senders share with him.
+  void charge(Time now, uint64_t bytes);
 
   uint64_t burst_bytes() const;
 

@@ -41,6 +41,16 @@ TEST(Pacer, BulkWaitsForABurstAndASmallMessageForItself) {
   EXPECT_EQ(pacer.available(pacer.next(at_us(100), kBulk), kBulk), 6250u);
 }
 
+TEST(Pacer, WhatOthersUsedIsOwedAsWell) {
+  Pacer pacer = paced(mbps(100));
+  pacer.charge(at_us(0), 6250 + 12'500);
+  EXPECT_EQ(pacer.available(at_us(999), 1), 0u);
+  EXPECT_EQ(pacer.available(at_us(1500), kBulk), 6250u);
+  Pacer free(kSegment);
+  free.charge(at_us(0), kBulk);
+  EXPECT_EQ(free.available(at_us(0), 1), UINT64_MAX);
+}
+
 TEST(Pacer, WhatWasSentTooMuchIsOwed) {
   Pacer pacer = paced(mbps(100));
   pacer.on_sent(at_us(0), 6250 + 12'500);  // a millisecond ahead

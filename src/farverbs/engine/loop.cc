@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "farverbs/cc/bdp_window.h"
-#include "farverbs/cc/fixed_window.h"
-
 namespace farverbs::engine {
 namespace {
 
@@ -18,10 +15,8 @@ constexpr size_t kTurnsPerStep = 4096;
 constexpr size_t kSmallBurst = 16 * 1024;
 // What is asked of a pacer at a time.
 constexpr uint64_t kPacedBytes = 64 * 1024;
-// Paths without a connected QP (to UD destinations) that are kept for the next datagram.
-constexpr size_t kIdlePaths = 1024;
-// Addresses whose rate and round trip are remembered after the last QP has gone.
-constexpr size_t kRememberedPaths = 1024;
+// Packets of higher classes for each one of a class that never gets its turn: 5 % are its own.
+constexpr uint32_t kPassedOverPerPacket = 19;
 
 }  // namespace
 
@@ -77,7 +72,9 @@ Result<void> Loop::modify(Time now, LoopQp& qp, const model::QpAttributes& attri
     leave_path(qp);
   } else if ((mask & model::kAttrAddressVector) != 0) {
     leave_path(qp);
-    qp.path = &path_for(*av);
+    TurnList::remove_if_linked(qp);
+    qp.path = &path_for(*av, qp.pair.far());
+    qp.traffic = qp.path->traffic;
     ++qp.path->users;
   }
   settle(now, qp);
@@ -226,6 +223,10 @@ void Loop::credit(Time now, const LoopQp& qp, Path& path, const proto::Feedback&
     if (feedback.probe_lost) path.mtu.on_lost(now);
     if (feedback.black_hole) path.mtu.on_black_hole(now);
     path.far.take_back_far(now, feedback);
+    if (path.urgent()) {
+      uint64_t& urgent = path.line->urgent_inflight;
+      urgent -= std::min(urgent, feedback.acked_bytes + feedback.lost_bytes);
+    }
     if (feedback.timed_out) path.far.time_out(now);
     return;
   }
@@ -246,13 +247,20 @@ void Loop::credit(Time now, const LoopQp& qp, Path& path, const proto::Feedback&
 
 void Loop::activate(LoopQp& qp) {
   if (!qp.turn_link.linked()) {
-    fresh_.push_back(qp);
+    turns_of(qp).fresh.push_back(qp);
+    note_demand(qp, true);
   } else if (qp.waits && qp.pair.wants_respond()) {
     // A response needs no room; its requests keep waiting in turn with those of others.
     TurnList::remove(qp);
     qp.waits = false;
-    steady_.push_back(qp);
+    turns_of(qp).steady.push_back(qp);
   }
+}
+
+void Loop::note_demand(LoopQp& qp, bool demands) {
+  if (qp.path == nullptr || qp.demands == demands || (demands && !qp.pair.far())) return;
+  qp.demands = demands;
+  qp.path->line->demanding += demands ? 1 : -1;
 }
 
 // --- Transmitting ---
@@ -263,14 +271,36 @@ bool Loop::transmit(Time now, StepKind kind) {
   if (port_blocked_ && !flush_burst(now)) return false;
   release_paced(now);
   for (size_t turns = 0; turns < kTurnsPerStep && bursts_left_ > 0 && !port_blocked_; ++turns) {
-    LoopQp* qp = fresh_.pop_front();
-    if (qp == nullptr) qp = steady_.pop_front();
+    LoopQp* qp = next_turn();
     if (qp == nullptr) break;
-    transmit_qp(now, *qp, kind == StepKind::kPolling);
+    const model::TrafficClass traffic = qp->traffic;
+    count_turn(traffic, transmit_qp(now, *qp, kind == StepKind::kPolling));
   }
   transmit_acks(now, kind);
   if (!port_blocked_) flush_burst(now);
   return port_.counters().sent_bursts != before;
+}
+
+LoopQp* Loop::next_turn() {
+  for (size_t i = turns_.size(); --i > 0;) {
+    if (turns_[i].passed_over < kPassedOverPerPacket * config_.quantum_packets) continue;
+    if (LoopQp* qp = turns_[i].pop()) return qp;
+  }
+  for (Turns& turns : turns_) {
+    if (LoopQp* qp = turns.pop()) return qp;
+  }
+  return nullptr;
+}
+
+void Loop::count_turn(model::TrafficClass traffic, uint32_t packets) {
+  const auto own = static_cast<size_t>(traffic);
+  uint32_t& passed_over = turns_[own].passed_over;
+  passed_over -= std::min(passed_over, packets * kPassedOverPerPacket);
+  const uint32_t most = 2 * kPassedOverPerPacket * config_.quantum_packets;
+  for (size_t i = own + 1; i < turns_.size(); ++i) {
+    Turns& turns = turns_[i];
+    turns.passed_over = turns.empty() ? 0 : std::min(turns.passed_over + packets, most);
+  }
 }
 
 void Loop::transmit_acks(Time now, StepKind kind) {
@@ -286,7 +316,7 @@ void Loop::transmit_acks(Time now, StepKind kind) {
 Path* Loop::flow_of(LoopQp& qp) {
   if (qp.pair.qp().type != model::QpType::kUd) return qp.path;
   const model::AddressVector* av = qp.pair.next_flow();
-  return av != nullptr ? &path_for(*av) : nullptr;
+  return av != nullptr ? &path_for(*av, false) : nullptr;
 }
 
 proto::TransmitContext Loop::offer(Time now, const LoopQp& qp, Path& path, bool& paced) {
@@ -300,10 +330,11 @@ proto::TransmitContext Loop::offer(Time now, const LoopQp& qp, Path& path, bool&
   context.request_allowance = context.read_allowance = kUnlimited;
   paced = false;
   if (qp.pair.far()) {
-    path.far_pacer.set_rate(now, path.far.rate());
-    const uint64_t pace = path.far_pacer.available(now, kPacedBytes);
-    context.request_allowance = std::min(path.far.room(), pace);
-    context.paced = paced = pace < path.far.room();
+    cc::Pacer& pacer = path.far_pacer();
+    pacer.set_rate(now, path.far_rate());
+    const uint64_t pace = pacer.available(now, kPacedBytes);
+    context.request_allowance = std::min(path.far_room(), pace);
+    context.paced = paced = pace < path.far_room();
     context.mark = path.far.mark(now);
     context.datagram_bytes = path.mtu.datagram_bytes();
     context.probe_bytes = path.mtu.probe(now);
@@ -322,7 +353,11 @@ void Loop::charge(Time now, const LoopQp& qp, Path& path, const proto::TransmitC
   if (qp.pair.far()) {
     if (result.probed) path.mtu.on_probe_sent(now, context.probe_bytes);
     path.far.add(now, result.request_bytes);
-    path.far_pacer.on_sent(now, result.request_bytes);
+    path.far_pacer().on_sent(now, result.request_bytes);
+    if (path.urgent()) {
+      path.line->urgent_inflight += result.request_bytes;
+      path.line->pacer.charge(now, result.request_bytes);
+    }
     return;
   }
   // What nobody acknowledges (UC, UD) would never leave the flight.
@@ -332,15 +367,17 @@ void Loop::charge(Time now, const LoopQp& qp, Path& path, const proto::TransmitC
   path.pacer.on_sent(now, result.request_bytes);
 }
 
-void Loop::transmit_qp(Time now, LoopQp& qp, bool defer_acks) {
+uint32_t Loop::transmit_qp(Time now, LoopQp& qp, bool defer_acks) {
   TurnList::remove_if_linked(qp);
+  TurnList* const steady = &turns_of(qp).steady;
+  uint32_t packets = 0;
   // A turn that was cut short goes on.
   if (qp.credit == 0) qp.credit = config_.quantum_packets * qp.weight;
   TurnList* next_list = nullptr;
   while (Path* path = flow_of(qp)) {
     const uint8_t slot = qp.path != nullptr ? qp.pair.qp().attributes.destination_qpn.slot() : 0;
     if (!begin_flow(now, *path, slot)) {
-      next_list = &steady_;
+      next_list = steady;
       break;
     }
     bool paced = false;
@@ -348,13 +385,14 @@ void Loop::transmit_qp(Time now, LoopQp& qp, bool defer_acks) {
     context.defer_acks = defer_acks;
     const proto::TransmitResult result = qp.pair.poll_transmit(context);
     charge(now, qp, *path, context, result);
+    packets += result.packets;
     qp.credit -= std::min(qp.credit, result.packets);
     if (result.status == proto::TransmitStatus::kBurstFull) {
       const bool sent = flush_burst(now);
       if (sent && bursts_left_ > 0 && qp.credit > 0) continue;
-      next_list = &steady_;
+      next_list = steady;
     } else if (result.status == proto::TransmitStatus::kQuantum) {
-      next_list = &steady_;
+      next_list = steady;
     } else if (result.status == proto::TransmitStatus::kWindow) {
       // The request allowance is used up, or else it was a READ that found no room.
       const bool far = qp.pair.far();
@@ -362,18 +400,25 @@ void Loop::transmit_qp(Time now, LoopQp& qp, bool defer_acks) {
       next_list = far            ? &path->waiting_far.qps
                   : for_requests ? &path->waiting_requests.qps
                                  : &path->waiting_reads.qps;
-      if (paced && (far ? path->far : path->requests).room() > 0) {
-        path->paced_until = (far ? path->far_pacer : path->pacer).next(now, kPacedBytes);
+      if (paced && (far ? path->far_room() : path->requests.room()) > 0) {
+        path->paced_until = (far ? path->far_pacer() : path->pacer).next(now, kPacedBytes);
         if (!path->paced_link.linked()) paced_.push_back(*path);
       }
     } else {
       qp.credit = 0;
-      (qp.pair.far() ? path->far : path->requests).mark_application_limited();
+      note_demand(qp, false);
+      // What others still have to send on the same line limits them, not this QP.
+      if (!qp.pair.far()) {
+        path->requests.mark_application_limited();
+      } else if (path->line->demanding == 0) {
+        path->far.mark_application_limited();
+      }
     }
     break;
   }
   settle(now, qp);
   end_turn(qp, next_list);
+  return packets;
 }
 
 void Loop::forget_woken(const LoopQp& qp) {
@@ -386,9 +431,10 @@ void Loop::forget_woken(const LoopQp& qp) {
 void Loop::end_turn(LoopQp& qp, TurnList* next_list) {
   Path* path = qp.path;
   forget_woken(qp);
-  const bool blocked = next_list != nullptr && next_list != &steady_;
+  TurnList* const steady = &turns_of(qp).steady;
+  const bool blocked = next_list != nullptr && next_list != steady;
   // Whoever used its turn up stands behind those that wait for room on the same path.
-  if (path != nullptr && next_list == &steady_ && qp.credit == 0) {
+  if (path != nullptr && next_list == steady && qp.credit == 0) {
     TurnList& waiting = (qp.pair.far() ? path->waiting_far : path->waiting_requests).qps;
     if (!waiting.empty()) next_list = &waiting;
   }
@@ -396,7 +442,7 @@ void Loop::end_turn(LoopQp& qp, TurnList* next_list) {
     // settle may have put it among the fresh ones; its place is where this turn ended: first if it
     // has credit left, last otherwise.
     TurnList::remove_if_linked(qp);
-    qp.waits = next_list != &steady_;
+    qp.waits = next_list != steady;
     if (qp.credit > 0) {
       next_list->push_front(qp);
     } else {
@@ -430,14 +476,18 @@ bool Loop::flush_burst(Time now) {
 }
 
 void Loop::wake_waiting(Path& path) {
-  for (Path::Waiting* waiting : path.waiting()) {
-    if (waiting->woken != nullptr || !waiting->flight.worth_waking()) continue;
-    LoopQp* qp = waiting->qps.pop_front();
-    if (qp == nullptr) continue;
-    waiting->woken = qp;
-    qp->waits = false;
-    steady_.push_back(*qp);
-  }
+  wake(path.waiting_requests, path.requests.room());
+  wake(path.waiting_reads, path.reads.room());
+  for (Path* sibling : path.line->paths) wake(sibling->waiting_far, sibling->far_room());
+}
+
+void Loop::wake(Path::Waiting& waiting, uint64_t room) {
+  if (waiting.woken != nullptr || !waiting.flight.worth_waking(room)) return;
+  LoopQp* qp = waiting.qps.pop_front();
+  if (qp == nullptr) return;
+  waiting.woken = qp;
+  qp->waits = false;
+  turns_of(*qp).steady.push_back(*qp);
 }
 
 void Loop::release_paced(Time now) {
@@ -456,82 +506,16 @@ void Loop::release_paced(Time now) {
 Time Loop::next_deadline() const {
   auto& self = const_cast<Loop&>(*this);
   if (port_blocked_) return std::min(port_retry_, timers_.next());
-  if (has_work() || !fresh_.empty() || !steady_.empty()) return Time();
+  if (has_work()) return Time();
+  for (const Turns& turns : turns_) {
+    if (!turns.empty()) return Time();
+  }
   Time earliest = timers_.next();
   if (LoopQp* owing = self.owing_.front()) {
     earliest = std::min(earliest, owing->ack_owed_since + config_.ack_delay);
   }
   if (Path* paced = self.paced_.front()) earliest = std::min(earliest, paced->paced_until);
   return earliest;
-}
-
-// --- Paths ---
-
-std::unique_ptr<cc::Controller> Loop::new_controller() const {
-  if (config_.fixed_window_bytes != 0) {
-    return std::make_unique<cc::FixedWindow>(config_.fixed_window_bytes);
-  }
-  return std::make_unique<cc::BdpWindow>(cc::BdpWindowConfig{});
-}
-
-void Loop::remember(const Path& path) {
-  if (path.far_controller == nullptr) return;
-  const auto learned = path.far_controller->remember();
-  if (!learned.has_value()) return;
-  if (remembered_.size() >= kRememberedPaths) remembered_.clear();
-  remembered_[path.flow.destination.address] = *learned;
-}
-
-Path& Loop::path_for(const model::AddressVector& av) {
-  io::TxFlow flow;
-  flow.destination = {IpAddress::from_gid(av.destination_gid), av.udp_port};
-  flow.traffic_class = av.traffic_class;
-  flow.hop_limit = av.hop_limit;
-  auto found = paths_.find(flow);
-  if (found != paths_.end()) return *found->second;
-  if (paths_.size() >= kIdlePaths) {
-    std::erase_if(paths_, [&](const auto& entry) {
-      const Path& path = *entry.second;
-      return path.users == 0 && &path != burst_path_ && !path.paced_link.linked();
-    });
-  }
-  std::unique_ptr<cc::Controller> far;
-  const cc::FarController* far_controller = nullptr;
-  if (config_.fixed_window_bytes != 0) {
-    far = new_controller();
-  } else {
-    cc::FarConfig far_config;
-    const auto known = remembered_.find(flow.destination.address);
-    if (known != remembered_.end()) far_config.remembered = known->second;
-    auto controller = std::make_unique<cc::FarController>(far_config);
-    far_controller = controller.get();
-    far = std::move(controller);
-  }
-  auto path = std::make_unique<Path>(flow, wire::IcrcFlow::roce_v2(port_.local(), flow.destination),
-                                     new_controller(), new_controller(), std::move(far),
-                                     config_.datagram_ceiling);
-  path->far_controller = far_controller;
-  return *paths_.emplace(flow, std::move(path)).first->second;
-}
-
-void Loop::leave_path(LoopQp& qp) {
-  if (qp.path == nullptr) return;
-  TurnList::remove_if_linked(qp);
-  Path& path = *qp.path;
-  forget_woken(qp);
-  qp.waits = false;
-  qp.path = nullptr;
-  wake_waiting(path);
-  if (--path.users > 0) return;
-  // The last QP to this peer takes what the path has learned with it.
-  if (burst_path_ == &path) {
-    burst_.clear();
-    port_blocked_ = false;
-    burst_path_ = nullptr;
-  }
-  if (path.paced_link.linked()) paced_.remove(path);
-  remember(path);
-  paths_.erase(path.flow);
 }
 
 }  // namespace farverbs::engine

@@ -12,8 +12,10 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "farverbs/base/intrusive_list.h"
@@ -115,9 +117,15 @@ class Loop {
   // After any call into a QP: feedback to its path, timer, its place among the senders.
   void settle(Time now, LoopQp& qp);
   void activate(LoopQp& qp);
+  // Whether a far QP has something to send, for who shares its line.
+  static void note_demand(LoopQp& qp, bool demands);
   bool transmit(Time now, StepKind kind);
-  // Lets one QP write; false if the port has no room.
-  void transmit_qp(Time now, LoopQp& qp, bool defer_acks);
+  // Whose turn it is: the first class that has anybody, but a class that was passed over for long
+  // gets its share nevertheless. nullptr: nobody's.
+  LoopQp* next_turn();
+  void count_turn(model::TrafficClass traffic, uint32_t packets);
+  // Lets one QP write; gives how many packets.
+  uint32_t transmit_qp(Time now, LoopQp& qp, bool defer_acks);
   // Where its next packets go; nullptr: nowhere yet.
   Path* flow_of(LoopQp& qp);
   // What it may write now; `paced` if the pacer is what limits it.
@@ -134,9 +142,11 @@ class Loop {
   // The burst is for `path` and a slot of the peer from here on; false if what was in it cannot
   // leave yet.
   bool begin_flow(Time now, Path& path, uint8_t slot);
-  Path& path_for(const model::AddressVector& av);
+  Path& path_for(const model::AddressVector& av, bool far);
+  std::shared_ptr<FarLine> line_for(const Endpoint& destination, bool background);
   void leave_path(LoopQp& qp);
   void wake_waiting(Path& path);
+  void wake(Path::Waiting& waiting, uint64_t room);
   void release_paced(Time now);
   std::unique_ptr<cc::Controller> new_controller() const;
   // Takes what the path has learned, for the next connection to that address.
@@ -148,21 +158,40 @@ class Loop {
   LoopConfig config_;
   QpTable<LoopQp> qps_;
   TimerHeap timers_;
-  TurnList fresh_;  // QPs that just began to send: before those that keep sending
-  TurnList steady_;
+  struct Turns {
+    TurnList fresh;  // QPs that just began to send: before those that keep sending
+    TurnList steady;
+    uint32_t passed_over = 0;  // packets of higher classes while somebody was here
+    bool empty() const { return fresh.empty() && steady.empty(); }
+    LoopQp* pop() {
+      LoopQp* qp = fresh.pop_front();
+      return qp != nullptr ? qp : steady.pop_front();
+    }
+  };
+  Turns& turns_of(const LoopQp& qp) { return turns_[static_cast<size_t>(qp.traffic)]; }
+  std::array<Turns, model::kTrafficClasses> turns_;
   IntrusiveList<LoopQp, &LoopQp::ack_link> owing_;  // oldest debt first
   IntrusiveList<Path, &Path::paced_link> paced_;    // paths whose pacer holds QPs back
   std::atomic<LoopQp*> rung_{nullptr};
   struct AddressHash {
     size_t operator()(const IpAddress& address) const { return address.hash(); }
   };
-  struct FlowHash {
-    size_t operator()(const io::TxFlow& flow) const {
+  struct PathKey {
+    io::TxFlow flow;
+    model::TrafficClass traffic;
+    bool operator==(const PathKey&) const = default;
+  };
+  struct PathHash {
+    size_t operator()(const PathKey& key) const {
+      const io::TxFlow& flow = key.flow;
       return flow.destination.address.hash() ^ (flow.destination.port * 0x9E3779B1u) ^
-             (static_cast<size_t>(flow.traffic_class) << 8) ^ flow.hop_limit;
+             (static_cast<size_t>(flow.traffic_class) << 8) ^ flow.hop_limit ^
+             (static_cast<size_t>(key.traffic) << 16);
     }
   };
-  std::unordered_map<io::TxFlow, std::unique_ptr<Path>, FlowHash> paths_;
+  std::unordered_map<PathKey, std::unique_ptr<Path>, PathHash> paths_;
+  // By peer, and whether it is the background class's.
+  std::map<std::pair<Endpoint, bool>, std::weak_ptr<FarLine>> lines_;
   std::unordered_map<IpAddress, cc::RememberedPath, AddressHash> remembered_;
   std::vector<std::byte> burst_storage_;
   wire::TxBurst burst_;

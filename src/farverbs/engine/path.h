@@ -1,7 +1,7 @@
-// Path: one peer address (and traffic class) as the QPs of a loop see it: where bursts go, what is
+// Path: one peer address and traffic class as the QPs of a loop see it: where bursts go, what is
 // in flight there, and the congestion controllers that all QPs to that peer share, so that many QPs
 // are no greedier than one. Requests and the responses of READs are two flights with a controller
-// each: the requester paces a READ's responses by what it asks for.
+// each: the requester paces a READ's responses by what it asks for. Far QPs share a FarLine.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "farverbs/base/intrusive_list.h"
 #include "farverbs/base/time.h"
@@ -18,6 +19,7 @@
 #include "farverbs/engine/mtu_search.h"
 #include "farverbs/engine/timers.h"
 #include "farverbs/io/port.h"
+#include "farverbs/model/traffic_class.h"
 #include "farverbs/proto/queue_pair.h"
 #include "farverbs/wire/icrc.h"
 
@@ -40,7 +42,9 @@ struct LoopQp {
   ListLink turn_link;   // among the senders, or waiting at its path
   uint32_t credit = 0;  // packets left of its turn
   bool waits = false;   // it is the latter
-  ListLink ack_link;    // among those that owe an acknowledgement
+  model::TrafficClass traffic = model::TrafficClass::kBulk;
+  bool demands = false;  // far: counted in FarLine::demanding
+  ListLink ack_link;     // among those that owe an acknowledgement
   Time ack_owed_since;
   std::atomic<bool> rung{false};
   LoopQp* next_rung = nullptr;
@@ -55,20 +59,20 @@ class Flight {
   explicit Flight(std::unique_ptr<cc::Controller> controller)
       : controller_(std::move(controller)), allowance_(controller_->allowance()) {}
 
-  // Bytes that may be added now. An empty flight always has room for a packet.
-  uint64_t room() const {
-    const uint64_t window = allowance_.window_bytes;
+  // Bytes that may be added now, `beyond` the window. An empty flight always has room for a packet.
+  uint64_t room(uint64_t beyond = 0) const {
+    const uint64_t window = allowance_.window_bytes + beyond;
     if (inflight_ == 0) return window > 0 ? window : 1;
     return window > inflight_ ? window - inflight_ : 0;
   }
-  // There is enough room to wake somebody that waits for it. If every small acknowledgement woke
+  // `room` is enough to wake somebody that waits for it. If every small acknowledgement woke
   // the next, many QPs would send bursts of a few packets and get acknowledgements for a few
   // packets for ever (the silly window of RFC 813). A paced path gathers bursts by its pacer.
-  bool worth_waking() const {
+  bool worth_waking(uint64_t room) const {
     if (inflight_ == 0) return true;
     const uint64_t least =
         allowance_.rate.is_zero() ? std::min(kBurst, allowance_.window_bytes / 8) : 1;
-    return room() >= least;
+    return room >= least;
   }
   void add(Time now, uint64_t bytes) {
     if (bytes == 0) return;
@@ -118,31 +122,85 @@ class Flight {
   Duration last_rtt_;
 };
 
+// What the far QPs of one peer share whatever their class, because their packets meet in one queue
+// of one line: flight, controller, pacing. Real time and interactive are paced for themselves, so
+// that they never wait for bulk, and what they send is charged to bulk. The background class has a
+// line of its own, whose controller gives way to everybody.
+struct FarLine {
+  static constexpr uint32_t kSegmentBytes = 1'472;
+
+  FarLine(const Endpoint& peer, bool background_class, std::unique_ptr<cc::Controller> cc,
+          const cc::FarController* for_tools, uint32_t datagram_ceiling)
+      : destination(peer),
+        background(background_class),
+        flight(std::move(cc)),
+        controller(for_tools),
+        mtu(peer.address.is_v4(), datagram_ceiling) {}
+
+  // An urgent sender that never stops leaves bulk a twentieth.
+  static constexpr uint64_t urgent_part(uint64_t whole) { return whole - whole / 20; }
+
+  Endpoint destination;
+  bool background;
+  Flight flight;  // requests and responses alike
+  const cc::FarController* controller;
+  cc::Pacer pacer{kSegmentBytes};
+  cc::Pacer urgent_pacer{kSegmentBytes};
+  MtuSearch mtu;
+  uint64_t urgent_inflight = 0;
+  uint32_t demanding = 0;  // QPs that have something to send
+  std::vector<Path*> paths;
+};
+
 // One peer address and class.
 struct Path {
   // A full packet over an interface of 1,500 bytes; pacing counts in about such.
   static constexpr uint32_t kSegmentBytes = 1'056;
-  static constexpr uint32_t kFarSegmentBytes = 1'472;
 
-  Path(const io::TxFlow& to, wire::IcrcFlow icrc_of_flow,
+  Path(const io::TxFlow& to, model::TrafficClass of, wire::IcrcFlow icrc_of_flow,
        std::unique_ptr<cc::Controller> requests_cc, std::unique_ptr<cc::Controller> reads_cc,
-       std::unique_ptr<cc::Controller> far_cc, uint32_t datagram_ceiling)
+       std::shared_ptr<FarLine> far_line)
       : flow(to),
+        traffic(of),
         icrc(icrc_of_flow),
         requests(std::move(requests_cc)),
         reads(std::move(reads_cc)),
-        far(std::move(far_cc)),
-        mtu(to.destination.address.is_v4(), datagram_ceiling) {}
+        line(std::move(far_line)),
+        far(line->flight),
+        far_controller(line->controller),
+        mtu(line->mtu) {
+    line->paths.push_back(this);
+  }
+  ~Path() { std::erase(line->paths, this); }
+  Path(const Path&) = delete;
+  Path& operator=(const Path&) = delete;
+
+  // Not held back by bulk.
+  bool urgent() const { return traffic <= model::TrafficClass::kInteractive; }
+  // What is urgent finds room beyond what others have filled, but does not fill all by itself.
+  uint64_t far_room() const {
+    if (!urgent()) return far.room();
+    const uint64_t most = FarLine::urgent_part(far.window());
+    const uint64_t own = most - std::min(most, line->urgent_inflight);
+    const uint64_t room = std::min(far.room(far.window() / 4), own);
+    return line->urgent_inflight == 0 ? std::max<uint64_t>(room, 1) : room;
+  }
+  cc::Pacer& far_pacer() const { return urgent() ? line->urgent_pacer : line->pacer; }
+  BitRate far_rate() const {
+    const uint64_t whole = far.rate().bps();
+    return BitRate::bits_per_second(urgent() ? FarLine::urgent_part(whole) : whole);
+  }
 
   io::TxFlow flow;
+  model::TrafficClass traffic;
   wire::IcrcFlow icrc;
   Flight requests;
   Flight reads;
-  Flight far;                                         // of far QPs: requests and responses alike
-  const cc::FarController* far_controller = nullptr;  // if far's controller is one: for tools
+  std::shared_ptr<FarLine> line;
+  Flight& far;
+  const cc::FarController* far_controller;  // if far's controller is one: for tools
+  MtuSearch& mtu;
   cc::Pacer pacer{kSegmentBytes};
-  cc::Pacer far_pacer{kFarSegmentBytes};
-  MtuSearch mtu;
   uint32_t users = 0;   // connected QPs; a path without any may be dropped
   Time paced_until;     // the pacer lets nothing leave before
   ListLink paced_link;  // in the loop's list of paths that wait for their pacer

@@ -45,6 +45,7 @@ void to_rts(Time now, Host& host, engine::LoopQp& qp, const Endpoint& peer, Qpn 
   a.destination_qpn = peer_qpn;
   a.rq_psn = peer_first;
   a.address_vector.destination_gid = peer.address.to_gid();
+  a.address_vector.service_level = service_level_of(spec.traffic);
   a.max_dest_rd_atomic = spec.max_rd_atomic;
   a.min_rnr_timer = spec.min_rnr_timer;
   must(host.loop().modify(now, qp, a,

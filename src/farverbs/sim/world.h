@@ -54,6 +54,7 @@ struct ConnectSpec {
   Psn first_psn_a;
   Psn first_psn_b;
   bool far = false;  // RC over the far transport
+  model::TrafficClass traffic = model::TrafficClass::kBulk;
 };
 // Takes two RC or UC QPs from RESET to RTS.
 void connect(Time now, Host& a, engine::LoopQp& qp_a, Host& b, engine::LoopQp& qp_b,

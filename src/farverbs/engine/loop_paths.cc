@@ -1,0 +1,109 @@
+// The loop's paths: which QP shares what with whom, and what is remembered of a peer.
+#include "farverbs/cc/bdp_window.h"
+#include "farverbs/cc/fixed_window.h"
+#include "farverbs/cc/ledbat.h"
+#include "farverbs/engine/loop.h"
+
+namespace farverbs::engine {
+namespace {
+
+// Paths without a connected QP (to UD destinations) that are kept for the next datagram.
+constexpr size_t kIdlePaths = 1024;
+// Addresses whose rate and round trip are remembered after the last QP has gone.
+constexpr size_t kRememberedPaths = 1024;
+
+}  // namespace
+
+std::unique_ptr<cc::Controller> Loop::new_controller() const {
+  if (config_.fixed_window_bytes != 0) {
+    return std::make_unique<cc::FixedWindow>(config_.fixed_window_bytes);
+  }
+  return std::make_unique<cc::BdpWindow>(cc::BdpWindowConfig{});
+}
+
+void Loop::remember(const Path& path) {
+  // What the background class learned is what others left to it.
+  if (path.far_controller == nullptr || path.line->background) return;
+  const auto learned = path.far_controller->remember();
+  if (!learned.has_value()) return;
+  if (remembered_.size() >= kRememberedPaths) remembered_.clear();
+  remembered_[path.flow.destination.address] = *learned;
+}
+
+std::shared_ptr<FarLine> Loop::line_for(const Endpoint& destination, bool background) {
+  std::weak_ptr<FarLine>& known_line = lines_[{destination, background}];
+  if (std::shared_ptr<FarLine> line = known_line.lock()) return line;
+  std::unique_ptr<cc::Controller> controller;
+  const cc::FarController* for_tools = nullptr;
+  cc::FarConfig far_config;
+  const auto known = remembered_.find(destination.address);
+  if (known != remembered_.end()) far_config.remembered = known->second;
+  if (config_.fixed_window_bytes != 0) {
+    controller = new_controller();
+  } else if (background) {
+    auto ledbat = std::make_unique<cc::Ledbat>(far_config);
+    for_tools = &ledbat->core();
+    controller = std::move(ledbat);
+  } else {
+    auto far = std::make_unique<cc::FarController>(far_config);
+    for_tools = far.get();
+    controller = std::move(far);
+  }
+  auto line = std::make_shared<FarLine>(destination, background, std::move(controller), for_tools,
+                                        config_.datagram_ceiling);
+  known_line = line;
+  return line;
+}
+
+Path& Loop::path_for(const model::AddressVector& av, bool far) {
+  const model::TrafficClass traffic = model::class_of(av);
+  io::TxFlow flow;
+  flow.destination = {IpAddress::from_gid(av.destination_gid), av.udp_port};
+  flow.traffic_class = av.traffic_class;
+  if (far) {
+    // Marks of others come back to the controller; standard RC has nobody to tell.
+    const uint8_t octet = model::marked(av.traffic_class, traffic);
+    flow.traffic_class = static_cast<uint8_t>((octet & ~model::kEcnMask) | model::kEcnCapable);
+  }
+  flow.hop_limit = av.hop_limit;
+  const PathKey key{flow, traffic};
+  auto found = paths_.find(key);
+  if (found != paths_.end()) return *found->second;
+  if (paths_.size() >= kIdlePaths) {
+    std::erase_if(paths_, [&](const auto& entry) {
+      const Path& path = *entry.second;
+      return path.users == 0 && &path != burst_path_ && !path.paced_link.linked();
+    });
+    std::erase_if(lines_, [](const auto& entry) { return entry.second.expired(); });
+  }
+  auto path = std::make_unique<Path>(
+      flow, traffic, wire::IcrcFlow::roce_v2(port_.local(), flow.destination), new_controller(),
+      new_controller(), line_for(flow.destination, traffic == model::TrafficClass::kBackground));
+  return *paths_.emplace(key, std::move(path)).first->second;
+}
+
+void Loop::leave_path(LoopQp& qp) {
+  if (qp.path == nullptr) return;
+  TurnList::remove_if_linked(qp);
+  Path& path = *qp.path;
+  forget_woken(qp);
+  note_demand(qp, false);
+  qp.waits = false;
+  qp.path = nullptr;
+  wake_waiting(path);
+  if (--path.users > 0) return;
+  // The last QP to this peer takes what the path has learned with it.
+  if (burst_path_ == &path) {
+    burst_.clear();
+    port_blocked_ = false;
+    burst_path_ = nullptr;
+  }
+  if (path.paced_link.linked()) paced_.remove(path);
+  remember(path);
+  const bool last = path.line.use_count() == 1;
+  const std::pair<Endpoint, bool> line{path.line->destination, path.line->background};
+  paths_.erase(PathKey{path.flow, path.traffic});
+  if (last) lines_.erase(line);
+}
+
+}  // namespace farverbs::engine
