@@ -134,8 +134,9 @@ Result<void> QueuePair::connect(const QpAddress& peer, const ConnectOptions& opt
   a.rq_psn = peer.psn;
   a.address_vector.destination_gid = peer.gid;
   a.address_vector.udp_port = peer.udp_port;
-  a.address_vector.traffic_class = options.traffic_class;
-  a.address_vector.service_level = options.service_level;
+  a.address_vector.traffic_class = marked(options.traffic_class, options.traffic);
+  a.address_vector.service_level =
+      options.service_level != 0 ? options.service_level : service_level_of(options.traffic);
   a.max_dest_rd_atomic = options.max_rd_atomic;
   a.min_rnr_timer = options.min_rnr_timer;
   uint32_t mask = kAttrState | kAttrAddressVector | kAttrPathMtu | kAttrDestinationQpn | kAttrRqPsn;

@@ -24,6 +24,7 @@ struct FlightSample {
 
 struct PathSample {
   io::TxFlow flow;
+  TrafficClass traffic = TrafficClass::kBulk;
   FlightSample requests;
   FlightSample reads;
   FlightSample far;
@@ -74,6 +75,7 @@ void take(const engine::LoopQp& loop_qp, unsigned shard, Sample& sample) {
   if (!is_new) return;
   PathSample& told = place->second;
   told.flow = path.flow;
+  told.traffic = path.traffic;
   told.requests = sample_of(path.requests);
   told.reads = sample_of(path.reads);
   told.far = sample_of(path.far);
@@ -150,6 +152,7 @@ Json to_json(const PathSample& path, size_t id) {
   Json out = {{"id", id},
               {"peer", path.flow.destination.to_string()},
               {"traffic_class", path.flow.traffic_class},
+              {"class", model::to_string(path.traffic)},
               {"requests", to_json(path.requests)},
               {"reads", to_json(path.reads)},
               {"far", std::move(far)}};

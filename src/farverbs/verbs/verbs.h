@@ -32,6 +32,7 @@
 #include "farverbs/base/ip_address.h"
 #include "farverbs/base/result.h"
 #include "farverbs/base/time.h"
+#include "farverbs/model/traffic_class.h"
 #include "farverbs/model/types.h"
 
 namespace farverbs::verbs {
@@ -50,6 +51,7 @@ using model::ReceiveWorkRequest;
 using model::ScatterGatherElement;
 using model::SendOpcode;
 using model::SendWorkRequest;
+using model::TrafficClass;
 using model::WorkCompletion;
 
 namespace detail {
@@ -239,9 +241,12 @@ struct ConnectOptions {
   uint8_t rnr_retry = 7;       // for ever
   uint8_t min_rnr_timer = 12;  // 0.64 ms
   uint8_t max_rd_atomic = 16;
-  uint8_t traffic_class = 0;
-  uint8_t service_level = 0;
-  uint32_t qkey = 0;  // UD
+  // What the connection is for: sets the two below to the class's service level and DSCP mark
+  // where they are 0. Either of them alone names a class as well (model/traffic_class.h).
+  TrafficClass traffic = TrafficClass::kBulk;
+  uint8_t traffic_class = 0;  // DSCP and ECN octet
+  uint8_t service_level = 0;  // 0 to 15
+  uint32_t qkey = 0;          // UD
 };
 
 struct QpCounters {
