@@ -201,11 +201,10 @@ void Loop::take_rung(Time now) {
 }
 
 void Loop::settle(Time now, LoopQp& qp) {
-  const proto::Feedback feedback = qp.pair.take_feedback();
-  if (feedback.any() && qp.path != nullptr) {
-    Path& path = *qp.path;
-    credit(now, qp, path, feedback);
-    wake_waiting(path);
+  for (proto::Feedback told = qp.pair.take_feedback(); told.any(); told = qp.pair.take_feedback()) {
+    if (qp.path == nullptr) continue;
+    credit(now, *qp.path, told);
+    wake_waiting(*qp.path);
   }
   if (qp.pair.wants_transmit()) activate(qp);
   if (!qp.pair.ack_pending()) {
@@ -217,8 +216,8 @@ void Loop::settle(Time now, LoopQp& qp) {
   timers_.set(qp.timer, qp.pair.next_timer());
 }
 
-void Loop::credit(Time now, const LoopQp& qp, Path& path, const proto::Feedback& feedback) {
-  if (qp.pair.far()) {
+void Loop::credit(Time now, Path& path, const proto::Feedback& feedback) {
+  if (feedback.far) {
     if (feedback.probe_arrived_bytes != 0) path.mtu.on_arrived(now, feedback.probe_arrived_bytes);
     if (feedback.probe_lost) path.mtu.on_lost(now);
     if (feedback.black_hole) path.mtu.on_black_hole(now);
@@ -319,7 +318,7 @@ Path* Loop::flow_of(LoopQp& qp) {
   return av != nullptr ? &path_for(*av, false) : nullptr;
 }
 
-proto::TransmitContext Loop::offer(Time now, const LoopQp& qp, Path& path, bool& paced) {
+proto::TransmitContext Loop::offer(Time now, const LoopQp& qp, Path& path, bool far, bool& paced) {
   proto::TransmitContext context;
   context.now = now;
   context.burst = &burst_;
@@ -329,7 +328,7 @@ proto::TransmitContext Loop::offer(Time now, const LoopQp& qp, Path& path, bool&
   context.max_packets = qp.credit;
   context.request_allowance = context.read_allowance = kUnlimited;
   paced = false;
-  if (qp.pair.far()) {
+  if (far) {
     cc::Pacer& pacer = path.far_pacer();
     pacer.set_rate(now, path.far_rate());
     const uint64_t pace = pacer.available(now, kPacedBytes);
@@ -348,9 +347,9 @@ proto::TransmitContext Loop::offer(Time now, const LoopQp& qp, Path& path, bool&
   return context;
 }
 
-void Loop::charge(Time now, const LoopQp& qp, Path& path, const proto::TransmitContext& context,
-                  const proto::TransmitResult& result) {
-  if (qp.pair.far()) {
+void Loop::charge(Time now, const LoopQp& qp, Path& path, bool far,
+                  const proto::TransmitContext& context, const proto::TransmitResult& result) {
+  if (far) {
     if (result.probed) path.mtu.on_probe_sent(now, context.probe_bytes);
     path.far.add(now, result.request_bytes);
     path.far_pacer().on_sent(now, result.request_bytes);
@@ -380,11 +379,12 @@ uint32_t Loop::transmit_qp(Time now, LoopQp& qp, bool defer_acks) {
       next_list = steady;
       break;
     }
+    const bool far = qp.pair.sends_far();
     bool paced = false;
-    proto::TransmitContext context = offer(now, qp, *path, paced);
+    proto::TransmitContext context = offer(now, qp, *path, far, paced);
     context.defer_acks = defer_acks;
     const proto::TransmitResult result = qp.pair.poll_transmit(context);
-    charge(now, qp, *path, context, result);
+    charge(now, qp, *path, far, context, result);
     packets += result.packets;
     qp.credit -= std::min(qp.credit, result.packets);
     if (result.status == proto::TransmitStatus::kBurstFull) {
@@ -395,7 +395,6 @@ uint32_t Loop::transmit_qp(Time now, LoopQp& qp, bool defer_acks) {
       next_list = steady;
     } else if (result.status == proto::TransmitStatus::kWindow) {
       // The request allowance is used up, or else it was a READ that found no room.
-      const bool far = qp.pair.far();
       const bool for_requests = result.request_bytes >= context.request_allowance;
       next_list = far            ? &path->waiting_far.qps
                   : for_requests ? &path->waiting_requests.qps
@@ -408,7 +407,7 @@ uint32_t Loop::transmit_qp(Time now, LoopQp& qp, bool defer_acks) {
       qp.credit = 0;
       note_demand(qp, false);
       // What others still have to send on the same line limits them, not this QP.
-      if (!qp.pair.far()) {
+      if (!far) {
         path->requests.mark_application_limited();
       } else if (path->line->demanding == 0) {
         path->far.mark_application_limited();
@@ -435,7 +434,7 @@ void Loop::end_turn(LoopQp& qp, TurnList* next_list) {
   const bool blocked = next_list != nullptr && next_list != steady;
   // Whoever used its turn up stands behind those that wait for room on the same path.
   if (path != nullptr && next_list == steady && qp.credit == 0) {
-    TurnList& waiting = (qp.pair.far() ? path->waiting_far : path->waiting_requests).qps;
+    TurnList& waiting = (qp.pair.sends_far() ? path->waiting_far : path->waiting_requests).qps;
     if (!waiting.empty()) next_list = &waiting;
   }
   if (next_list != nullptr) {

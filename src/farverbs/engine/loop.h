@@ -129,11 +129,12 @@ class Loop {
   // Where its next packets go; nullptr: nowhere yet.
   Path* flow_of(LoopQp& qp);
   // What it may write now; `paced` if the pacer is what limits it.
-  proto::TransmitContext offer(Time now, const LoopQp& qp, Path& path, bool& paced);
-  static void charge(Time now, const LoopQp& qp, Path& path, const proto::TransmitContext& context,
-                     const proto::TransmitResult& result);
+  // `far`: the flight is that of the far transport.
+  proto::TransmitContext offer(Time now, const LoopQp& qp, Path& path, bool far, bool& paced);
+  static void charge(Time now, const LoopQp& qp, Path& path, bool far,
+                     const proto::TransmitContext& context, const proto::TransmitResult& result);
   // What acknowledgements told goes to the path's controllers.
-  static void credit(Time now, const LoopQp& qp, Path& path, const proto::Feedback& feedback);
+  static void credit(Time now, Path& path, const proto::Feedback& feedback);
   void end_turn(LoopQp& qp, TurnList* next_list);
   static void forget_woken(const LoopQp& qp);
   void transmit_acks(Time now, StepKind kind);

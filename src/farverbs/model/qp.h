@@ -72,6 +72,8 @@ struct Qp {
   AsyncEventSink* events;
   void* context;
   QpAttributes attributes;
+  // The six reserved bits of the BTHs that it sends: 0, or what offers the far transport.
+  uint8_t bth_reserved = 0;
   SendQueue send_queue;
   ReceiveQueue receive_queue;
   QpCounters counters;

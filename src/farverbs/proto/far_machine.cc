@@ -40,14 +40,15 @@ void FarMachine::start_responder() {
   responder_.start();
 }
 
-void FarMachine::start_requester() {
+void FarMachine::start_sending() {
   const uint64_t seed = uint64_t{qp_.qpn.value()} << 40 ^ uint64_t {
     qp_.attributes.sq_psn.value()
   } << 16 ^ reinterpret_cast<uintptr_t>(this);
   sent_.start(first_packet_number(qp_.attributes.sq_psn), seed);
-  requester_.start();
   sending_ = true;
 }
+
+void FarMachine::start_requester() { requester_.start(); }
 
 size_t FarMachine::memory_bytes() const {
   return sent_.memory_bytes() + requester_.memory_bytes() + responder_.memory_bytes() +
@@ -168,6 +169,15 @@ size_t FarMachine::on_run(Time now, const ReceivedRun& run) {
   const bool congested = (far.traffic_class & 3) == kCongestionExperienced;
   arrivals_.add_run(now, taken.packets, taken.base, taken.ack_request, congested);
   return taken.packets;
+}
+
+bool FarMachine::proves(const wire::PacketView& packet, const PacketContext& context) const {
+  PacketContext far = context;
+  if (context.unchecked != nullptr) far.unchecked = &far_icrc();
+  far.identifications = nullptr;
+  const PacketNumber number =
+      extend_far_number(packet.far_base().number_high, packet.bth.psn, arrivals_.greatest());
+  return arrivals_.plausible(number) && intact(packet, far);
 }
 
 void FarMachine::on_packet_in_error(const wire::PacketView& packet, const PacketContext& context) {

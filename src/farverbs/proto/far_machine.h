@@ -20,7 +20,8 @@ class FarMachine {
       : qp_(qp), config_(config), requester_(qp, config), responder_(qp, config) {}
 
   void start_responder();  // RTR
-  void start_requester();  // RTS: from here on it may send numbered packets
+  void start_sending();    // RTS: from here on it may send numbered packets ...
+  void start_requester();  // ... and requests
   void reset();            // RESET
   bool sending() const { return sending_; }
 
@@ -34,6 +35,8 @@ class FarMachine {
   TransmitStatus acknowledge(Turn& turn);
 
   bool ready() const;
+  // `packet` is one that a peer of this connection could have sent.
+  bool proves(const wire::PacketView& packet, const PacketContext& context) const;
   bool must_send() const { return forced_ > 0 && sending_; }
   bool ack_pending() const { return arrivals_.owed_now(); }
   Feedback take_feedback();

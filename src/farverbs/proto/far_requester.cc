@@ -58,13 +58,14 @@ PieceOpcodes opcodes_of(model::SendOpcode opcode) {
 void FarRequester::start() {
   next_index_ = qp_.send_queue.head();
   next_message_ = executed_ = 0;
+  started_ = true;
 }
 
 void FarRequester::reset() {
   next_index_ = qp_.send_queue.head();
   next_message_ = executed_ = 0;
   next_receive_ = receive_limit_ = 0;
-  has_receive_limit_ = failed_ = false;
+  has_receive_limit_ = failed_ = started_ = false;
   sending_index_ = error_index_ = source_index_ = kNone;
   sending_offset_ = 0;
   stop();
@@ -95,7 +96,7 @@ bool FarRequester::has_receive(const SendWqe& wqe) const {
 }
 
 bool FarRequester::may_start(const SendWqe& wqe) const {
-  if (qp_.state.load(std::memory_order_relaxed) != model::QpState::kRts) return false;
+  if (qp_.state.load(std::memory_order_relaxed) != model::QpState::kRts || !started_) return false;
   if ((wqe.flags & model::kFence) != 0 && !responses_.empty()) return false;
   // What came before may still have to be sent again from the memory it names.
   if (wqe.opcode == model::SendOpcode::kLocalInvalidate) return !open();
@@ -526,6 +527,7 @@ uint64_t FarRequester::most_executed() const {
 
 void FarRequester::on_told(Time now, uint32_t executed, const wire::FarAck& ack,
                            Duration round_trip) {
+  if (!started_) return;
   const auto ahead = static_cast<int32_t>(executed - static_cast<uint32_t>(executed_));
   // What is older was told before.
   if (ahead > 0 && static_cast<uint64_t>(ahead) > most_executed() - executed_) {

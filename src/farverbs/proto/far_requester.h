@@ -16,7 +16,7 @@ class FarRequester {
  public:
   FarRequester(model::Qp& qp, const TransportConfig& config) : qp_(qp), config_(config) {}
 
-  void start();  // messages begin with the oldest request of the send queue
+  void start();  // messages begin with the oldest request of the send queue; none before that
   void reset();
 
   // There is something that may be sent, allowances permitting.
@@ -110,6 +110,7 @@ class FarRequester {
   uint64_t error_index_ = kNone;
   model::CompletionStatus error_ = model::CompletionStatus::kSuccess;
   bool failed_ = false;
+  bool started_ = false;
 
   SgeWalker source_;
   uint64_t source_index_ = kNone;

@@ -59,7 +59,9 @@ class FarSent {
   size_t memory_bytes() const;
 
   // Packets that may be added with consecutive numbers.
-  uint64_t run_room() const { return std::min(next_skip_ - next_, kMostPackets - (next_ - base_)); }
+  uint64_t run_room() const {
+    return full() ? 0 : std::min(next_skip_ - next_, kMostPackets - (next_ - base_));
+  }
 
   // A packet leaves with number next(). `mark`: what the path was like.
   void add(const FarPacket& packet, const FlightMark& mark);

@@ -14,9 +14,10 @@ using wire::Bth;
 // A run's BTH, all but the word that holds AckReq and the PSN.
 class RunHeader {
  public:
-  RunHeader(Qpn destination, wire::Opcode opcode) {
+  RunHeader(Qpn destination, wire::Opcode opcode, uint8_t reserved) {
     Bth bth;
     bth.opcode = static_cast<uint8_t>(opcode);
+    bth.reserved6 = reserved;
     bth.dest_qp = destination;
     std::array<std::byte, Bth::kSize> bytes;
     wire::emit_header(bth, bytes.data());
@@ -49,7 +50,7 @@ size_t write_run(Turn& turn, const model::Qp& qp, wire::Opcode opcode, Psn first
                  const std::byte* from, size_t count) {
   const size_t mtu = model::bytes_of(qp.attributes.path_mtu);
   const size_t size = wire::packet_size(opcode, mtu);
-  const RunHeader header(qp.attributes.destination_qpn, opcode);
+  const RunHeader header(qp.attributes.destination_qpn, opcode, qp.bth_reserved);
   const wire::IcrcRun icrc(*turn.context.icrc, Bth::kSize, mtu);
   const uint16_t identification = turn.burst().next_identification();
   std::byte* const place = turn.burst().append_run(size, count);
@@ -77,7 +78,7 @@ RunTaken take_run(const ReceivedRun& received, const model::Qp& qp, wire::Opcode
   if (numbered) count = std::min(count, small - identification);
 
   const std::byte* const packets = received.bytes.data();
-  const RunHeader header(qp.qpn, opcode);
+  const RunHeader header(qp.qpn, opcode, 0);
   const wire::IcrcRun icrc(*context.unchecked, Bth::kSize, mtu);
   RunTaken taken;
   taken.packets = guarded_run(count, [&](size_t i) {

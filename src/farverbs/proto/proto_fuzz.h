@@ -19,12 +19,13 @@ namespace farverbs::proto {
 class FuzzedPair {
  public:
   explicit FuzzedPair(std::span<const uint8_t> input) : input_(input) {
-    const uint8_t kind = byte() % 4;
+    const uint8_t kind = byte() % 6;
     far_ = kind == 3;
-    const auto type = far_ ? model::QpType::kRc : static_cast<model::QpType>(kind);
+    negotiates_ = kind > 3;
+    const auto type = kind > 2 ? model::QpType::kRc : static_cast<model::QpType>(kind);
     const uint8_t shape = byte();
-    a_ = std::make_unique<End>(1, type, shape, events_);
-    b_ = std::make_unique<End>(2, type, shape, events_);
+    a_ = std::make_unique<End>(1, type, shape, events_, negotiates_);
+    b_ = std::make_unique<End>(2, type, shape, events_, kind == 4);
     connect(*a_, *b_);
     connect(*b_, *a_);
   }
@@ -45,7 +46,8 @@ class FuzzedPair {
   };
 
   struct End {
-    End(uint32_t n, model::QpType type, uint8_t shape, model::AsyncEventSink& events)
+    End(uint32_t n, model::QpType type, uint8_t shape, model::AsyncEventSink& events,
+        bool negotiates)
         : number(n),
           entropy(n),
           table(entropy),
@@ -65,6 +67,7 @@ class FuzzedPair {
       TransportConfig config;
       config.max_window_packets = (shape & 16) != 0 ? 3 : 4096;
       config.read_chunk_bytes = 4096;
+      if (negotiates) config.far_use = FarUse::kNegotiate;
       config.ack_every_packets = 1 + (shape >> 6);
       qp = std::make_unique<QueuePair>(init, Qpn(n), table, &events, config);
     }
@@ -336,6 +339,7 @@ class FuzzedPair {
   // A packet that the peer could have sealed: any opcode, numbers near the right ones.
   void forge(End& x, const End& peer) {
     if (far_ && byte() % 8 != 0) return forge_far(x, peer);
+    if (negotiates_ && byte() % 2 != 0) return forge_far(x, peer);
     static constexpr uint8_t kServices[] = {0x00, 0x20, 0x60};
     uint8_t opcode = byte();
     if (opcode < 0xE0) {
@@ -352,6 +356,7 @@ class FuzzedPair {
     bth.pad = wire::pad_for(payload);
     bth.ack_request = (byte() & 1) != 0;
     bth.psn = Psn(0xFFFFFC + byte());
+    bth.reserved6 = negotiates_ ? 0x2D : 0;
     bth.dest_qp = x.qp->qp().qpn;
     wire::emit_header(bth, bytes.data());
     std::byte* const p = bytes.data();
@@ -422,11 +427,12 @@ class FuzzedPair {
   }
 
   void check(End& x) {
-    const Feedback told = x.qp->take_feedback();
-    FV_CHECK(told.acked_bytes + told.lost_bytes <= x.inflight);
-    FV_CHECK(told.read_bytes_arrived + told.read_bytes_lost <= x.read_inflight);
-    x.inflight -= told.acked_bytes + told.lost_bytes;
-    x.read_inflight -= told.read_bytes_arrived + told.read_bytes_lost;
+    for (Feedback told = x.qp->take_feedback(); told.any(); told = x.qp->take_feedback()) {
+      FV_CHECK(told.acked_bytes + told.lost_bytes <= x.inflight);
+      FV_CHECK(told.read_bytes_arrived + told.read_bytes_lost <= x.read_inflight);
+      x.inflight -= told.acked_bytes + told.lost_bytes;
+      x.read_inflight -= told.read_bytes_arrived + told.read_bytes_lost;
+    }
     const model::QpState state = x.qp->qp().state.load();
     if (state == model::QpState::kErr || state == model::QpState::kReset) {
       FV_CHECK(x.inflight == 0 && x.read_inflight == 0);
@@ -437,6 +443,7 @@ class FuzzedPair {
 
   std::span<const uint8_t> input_;
   bool far_ = false;
+  bool negotiates_ = false;
   Silent events_;
   model::QpLimits limits_;
   Time now_ = Time::from_ns(1'000'000);

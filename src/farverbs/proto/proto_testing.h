@@ -326,7 +326,9 @@ class Side {
     collect();
   }
   void collect() {
-    const Feedback told = qp->take_feedback();
+    for (Feedback told = qp->take_feedback(); told.any(); told = qp->take_feedback()) note(told);
+  }
+  void note(const Feedback& told) {
     EXPECT_LE(told.acked_bytes + told.lost_bytes, inflight);
     inflight -= told.acked_bytes + told.lost_bytes;
     EXPECT_LE(told.read_bytes_arrived + told.read_bytes_lost, read_inflight);

@@ -78,11 +78,20 @@ Result<void> QueuePair::use_far() {
   const QpState state = qp_.state.load(std::memory_order_relaxed);
   if (rc_ == nullptr) return invalid("use_far: only an RC QP has the far transport");
   if (state != QpState::kInit) return wrong_state("use_far", state, "INIT");
-  if (!rc_->far()) rc_->use_far();
+  rc_->use_far();
+  return {};
+}
+
+Result<void> QueuePair::use_standard() {
+  const QpState state = qp_.state.load(std::memory_order_relaxed);
+  if (rc_ == nullptr) return {};
+  if (state != QpState::kInit) return wrong_state("use_standard", state, "INIT");
+  rc_->use_standard();
   return {};
 }
 
 bool QueuePair::far() const { return rc_ != nullptr && rc_->far(); }
+bool QueuePair::sends_far() const { return rc_ != nullptr && rc_->sends_far(); }
 
 void QueuePair::forget() {
   qp_.send_queue.clear();

@@ -8,7 +8,8 @@
 //   to say, the burst has no room
 //                    for its next packet, or an allowance is used up
 //   next_timer()     the next deadline; changes only inside the calls above and modify()
-//   take_feedback()  what acknowledgements told since the last call, for congestion control
+//   take_feedback()  what acknowledgements told since the last call, for congestion control; again
+//                    until it has nothing more to say
 //
 // After any call the loop asks wants_transmit(), ack_pending(), next_timer() and take_feedback().
 // Completions and asynchronous events go straight to the queues of model::Qp.
@@ -132,12 +133,18 @@ struct Feedback {
   uint32_t probe_arrived_bytes = 0;
   bool probe_lost = false;
   bool black_hole = false;
+  // All of this is about the far transport's flight.
+  bool far = false;
   bool any() const {
     return acked_bytes != 0 || lost_bytes != 0 || read_bytes_arrived != 0 || read_bytes_lost != 0 ||
            has_rtt || has_read_rtt || timed_out || spurious_bytes != 0 || congestion_marks != 0 ||
            probe_arrived_bytes != 0 || probe_lost || black_hole;
   }
 };
+
+// Whether RC QPs whose connection set-up says nothing offer the far transport to their peers
+// (docs/far-transport.md section 10, way 2).
+enum class FarUse : uint8_t { kOff, kNegotiate };
 
 struct TransportConfig {
   // A requester's most unacknowledged packets, whatever the congestion window says.
@@ -156,6 +163,7 @@ struct TransportConfig {
   // next message to be carried out a message may be. Packets beyond are dropped.
   uint32_t far_hold_bytes = 16 * 1024 * 1024;
   uint32_t far_messages_ahead = 65'536;
+  FarUse far_use = FarUse::kOff;
   // The far transport (docs/far-transport.md). A connection ends after so long without any answer,
   // or as the QP's timeout and retry count say if that is longer. Where the round trip is below a
   // millisecond it is what they say, and a second at least.
@@ -184,8 +192,13 @@ class QueuePair {
 
   // RC, in INIT: the peer speaks the far transport, and this connection will. EINVAL otherwise.
   Result<void> use_far();
-  // What carries the connection is the far transport.
+  // RC, in INIT: this connection is standard RC, whatever TransportConfig::far_use says.
+  Result<void> use_standard();
+  // What carries this QP's requests is the far transport.
   bool far() const;
+  // What the next poll_transmit() would put in flight is the far transport's: its allowance is of
+  // that flight. A QP that is about to change over has something in both now and then.
+  bool sends_far() const;
 
   // Thread safe, without the loop's lock: checks the state (EINVAL before INIT / RTS as the manual
   // says; in ERR and SQE the request is accepted and flushed) and queues. The caller then sees to

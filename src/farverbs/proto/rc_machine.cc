@@ -1,11 +1,21 @@
 #include "farverbs/proto/rc_machine.h"
 
+#include <algorithm>
+
 #include "farverbs/proto/completions.h"
+#include "farverbs/proto/placing.h"
 
 namespace farverbs::proto {
 
 using model::AsyncEventType;
 using model::QpState;
+
+namespace {
+
+// In the six reserved bits of BTH byte 4, which standard peers ignore.
+constexpr uint8_t kFarOffer = 0x2D;
+
+}  // namespace
 
 void RcMachine::on_state(Time, QpState from, QpState to) {
   switch (to) {
@@ -14,18 +24,25 @@ void RcMachine::on_state(Time, QpState from, QpState to) {
       responder_.reset();
       if (far_ != nullptr) far_->reset();  // its bytes leave the path's flight yet
       established_ = drained_ = last_words_ = false;
+      qp_.bth_reserved = 0;
       return;
     case QpState::kInit:
+      if (from == QpState::kInit) return;
       far_.reset();  // the next connection may be another's
+      far_from_the_start_ = requests_far_ = peer_far_ = false;
+      offers_ = config_.far_use == FarUse::kNegotiate;
       return;
     case QpState::kRtr:
       responder_.start();
       if (far_ != nullptr) far_->start_responder();
+      if (offers_) qp_.bth_reserved = kFarOffer;
       return;
     case QpState::kRts:
       if (from != QpState::kRtr) return;
       requester_.start();
-      if (far_ != nullptr) far_->start_requester();
+      if (far_ != nullptr) far_->start_sending();
+      if (far_from_the_start_) far_->start_requester();
+      if (offers_) responder_.say_hello();
       return;
     case QpState::kSqd:
       if (from != QpState::kSqd) drained_ = false;
@@ -37,14 +54,72 @@ void RcMachine::on_state(Time, QpState from, QpState to) {
   }
 }
 
-void RcMachine::use_far() { far_ = std::make_unique<FarMachine>(qp_, config_); }
+void RcMachine::use_far() {
+  if (far_ == nullptr) far_ = std::make_unique<FarMachine>(qp_, config_);
+  far_from_the_start_ = requests_far_ = true;
+  offers_ = false;
+}
+
+// --- Negotiation in band (docs/far-transport.md section 10)
+
+// A packet of RC that fits this connection and offers the far transport.
+void RcMachine::notice(const wire::PacketView& packet, const PacketContext& context) {
+  if (!offers_ || far_ != nullptr || packet.bth.reserved6 != kFarOffer || !sending()) return;
+  const bool fits = packet.info->is_response() ? requester_.may_answer(packet.bth.psn)
+                                               : responder_.expects(packet.bth.psn);
+  if (fits && intact(packet, context)) meet_far_peer();
+}
+
+// The responder takes both from here on; requests change over when those on their way are done.
+void RcMachine::meet_far_peer() {
+  far_ = std::make_unique<FarMachine>(qp_, config_);
+  far_->start_responder();
+  if (sending()) far_->start_sending();
+  requester_.hold();
+}
+
+// A packet of the far transport. False: it is not for this connection as it stands.
+bool RcMachine::take_far(Time now, const wire::PacketView& packet, const PacketContext& context) {
+  if (far_ == nullptr) {
+    // The peer learned of this end, and what it had to say of itself was lost.
+    if (!offers_) return false;
+    auto far = std::make_unique<FarMachine>(qp_, config_);
+    far->start_responder();
+    if (packet.info->kind == wire::OpKind::ack || !far->proves(packet, context)) return false;
+    meet_far_peer();
+  }
+  if (!far_from_the_start_ && !peer_far_ && !packet.info->is_response() &&
+      packet.info->kind != wire::OpKind::probe) {
+    // Its first request: those before it have been carried out.
+    if (!responder_.idle() || !far_->proves(packet, context)) return false;
+    peer_far_ = true;
+    responder_.close();
+  }
+  far_->on_packet(now, packet, context);
+  return true;
+}
+
+// Called with no feedback of the standard flight left to tell: nothing is counted to the other.
+void RcMachine::change_over() {
+  if (far_ == nullptr || requests_far_ || !sending() || !requester_.drained()) return;
+  requests_far_ = true;
+  far_->start_requester();
+}
 
 Time RcMachine::next_timer() const {
-  return far_ != nullptr ? far_->next_timer() : requester_.next_timer();
+  const Time standard = requester_.next_timer();
+  return far_ != nullptr ? std::min(standard, far_->next_timer()) : standard;
 }
 
 Feedback RcMachine::take_feedback() {
-  return far_ != nullptr ? far_->take_feedback() : requester_.take_feedback();
+  if (far_ != nullptr) {
+    Feedback told = far_->take_feedback();
+    told.far = true;
+    if (requests_far_ || told.any()) return told;
+  }
+  const Feedback told = requester_.take_feedback();
+  if (!told.any()) change_over();
+  return told;
 }
 
 size_t RcMachine::memory_bytes() const {
@@ -54,21 +129,29 @@ size_t RcMachine::memory_bytes() const {
 
 void RcMachine::on_packet(Time now, const wire::PacketView& packet, const PacketContext& context) {
   const bool receiving = sending() || state() == QpState::kRtr;
-  if (far_ != nullptr && packet.has(wire::Extension::far_base)) {
+  if (packet.has(wire::Extension::far_base)) {
     if (receiving) {
-      far_->on_packet(now, packet, context);
-    } else if (state() == QpState::kErr && far_->refusing()) {
+      if (!take_far(now, packet, context)) {
+        ++qp_.counters.dropped_packets;
+        return;
+      }
+    } else if (state() == QpState::kErr && far_ != nullptr && far_->refusing()) {
       far_->on_packet_in_error(packet, context);
+    } else {
+      ++qp_.counters.dropped_packets;
     }
     establish();
     return settle();
   }
-  const bool mine = packet.info->service == wire::Service::rc;
+  const bool mine = packet.info->service == wire::Service::rc && !far_from_the_start_;
   if (!mine || !receiving || (packet.info->is_response() && !sending())) {
     ++qp_.counters.dropped_packets;
     return;
   }
-  if (packet.info->is_response()) {
+  notice(packet, context);
+  if (packet.info->is_response() && requests_far_) {
+    ++qp_.counters.duplicates_received;  // all that it could be about has been answered
+  } else if (packet.info->is_response()) {
     requester_.on_response(now, packet, context);
   } else {
     responder_.on_request(now, packet, context);
@@ -78,12 +161,13 @@ void RcMachine::on_packet(Time now, const wire::PacketView& packet, const Packet
 }
 
 size_t RcMachine::on_run(Time now, const ReceivedRun& run) {
-  if (far_ != nullptr) {
-    return sending() || state() == QpState::kRtr ? far_->on_run(now, run) : 0;
-  }
+  const bool receiving = sending() || state() == QpState::kRtr;
+  if (far_from_the_start_) return receiving ? far_->on_run(now, run) : 0;
   size_t taken = 0;
-  if (sending() || state() == QpState::kRtr) taken = responder_.on_run(run);
-  if (taken == 0 && sending()) taken = requester_.on_run(now, run);
+  if (peer_far_ && receiving) taken = far_->on_run(now, run);
+  if (taken > 0) return taken;
+  if (receiving) taken = responder_.on_run(run);
+  if (taken == 0 && sending() && !requests_far_) taken = requester_.on_run(now, run);
   if (taken > 0) settle();
   return taken;
 }
@@ -97,60 +181,47 @@ void RcMachine::establish() {
 void RcMachine::on_work(Time) { settle(); }
 
 void RcMachine::on_timer(Time now) {
-  if (far_ != nullptr) {
-    far_->on_timer(now);
-  } else {
-    requester_.on_timer(now);
-  }
+  if (far_ != nullptr) far_->on_timer(now);
+  if (!requests_far_) requester_.on_timer(now);
   settle();
 }
 
 bool RcMachine::wants_transmit() const {
-  if (far_ != nullptr) return sending() && far_->ready();
-  return wants_respond() || (sending() && !last_words_ && requester_.ready());
+  if (sending() && far_ != nullptr && far_->ready()) return true;
+  return wants_respond() || (sending() && !last_words_ && !requests_far_ && requester_.ready());
 }
 
 bool RcMachine::wants_respond() const {
-  if (far_ != nullptr) return sending() && far_->must_send();
+  if (sending() && far_ != nullptr && far_->must_send()) return true;
   return (last_words_ || sending() || state() == QpState::kRtr) && responder_.ready();
 }
 
 bool RcMachine::ack_pending() const {
-  if (far_ != nullptr) {
-    return far_->ack_pending() && (sending() || state() == QpState::kRtr || far_->refusing());
-  }
-  return (sending() || state() == QpState::kRtr) && responder_.ack_pending();
-}
-
-TransmitResult RcMachine::poll_far(const TransmitContext& context) {
-  Turn turn(context);
-  if (sending()) turn.result.status = far_->transmit(turn);
-  const TransmitStatus status = turn.result.status;
-  if ((status == TransmitStatus::kIdle || status == TransmitStatus::kWindow) && ack_pending() &&
-      far_->acknowledge(turn) == TransmitStatus::kBurstFull) {
-    turn.result.status = TransmitStatus::kBurstFull;
-  }
-  settle();
-  return turn.result;
+  const bool receiving = sending() || state() == QpState::kRtr;
+  if (far_ != nullptr && far_->ack_pending() && (receiving || far_->refusing())) return true;
+  return receiving && responder_.ack_pending();
 }
 
 TransmitResult RcMachine::poll_transmit(const TransmitContext& context) {
-  if (far_ != nullptr) return poll_far(context);
   Turn turn(context);
-  if (sending() || state() == QpState::kRtr || last_words_) {
-    turn.result.status = responder_.respond(turn);
-    if (turn.result.status == TransmitStatus::kIdle) last_words_ = false;
+  TransmitStatus& status = turn.result.status;
+  const bool receiving = sending() || state() == QpState::kRtr;
+  const bool far = sends_far();
+  if ((receiving || last_words_) && !far_from_the_start_) {
+    status = responder_.respond(turn);
+    if (status == TransmitStatus::kIdle) last_words_ = false;
   }
-  if (turn.result.status == TransmitStatus::kIdle && sending()) {
-    turn.result.status = requester_.transmit(turn);
+  if (status == TransmitStatus::kIdle && sending()) {
+    status = far ? far_->transmit(turn) : requester_.transmit(turn);
   }
-  // The acknowledgement comes last: being short, it may end a burst of full packets.
-  const TransmitStatus status = turn.result.status;
-  if ((status == TransmitStatus::kIdle || status == TransmitStatus::kWindow) &&
-      (sending() || state() == QpState::kRtr)) {
-    if (responder_.acknowledge(turn) == TransmitStatus::kBurstFull) {
-      turn.result.status = TransmitStatus::kBurstFull;
-    }
+  // Acknowledgements come last: being short, they may end a burst of full packets.
+  const bool room = status == TransmitStatus::kIdle || status == TransmitStatus::kWindow;
+  if (room && receiving && !far_from_the_start_ &&
+      responder_.acknowledge(turn) == TransmitStatus::kBurstFull) {
+    status = TransmitStatus::kBurstFull;
+  } else if (room && far_ != nullptr && far_->ack_pending() && (receiving || far_->refusing()) &&
+             far_->acknowledge(turn) == TransmitStatus::kBurstFull) {
+    status = TransmitStatus::kBurstFull;
   }
   settle();
   return turn.result;
@@ -178,7 +249,7 @@ void RcMachine::settle() {
     }
     return enter_error();
   }
-  const bool all_done = far_ != nullptr ? far_->drained() : requester_.drained();
+  const bool all_done = requests_far_ ? far_->drained() : requester_.drained();
   if (state() == QpState::kSqd && !drained_ && all_done) {
     drained_ = true;
     if (qp_.attributes.enable_sqd_notify) qp_.raise(AsyncEventType::kSqDrained);
@@ -201,8 +272,10 @@ void RcMachine::enter_error() {
 
 void RcMachine::flush() {
   flush_sends(qp_);
-  if (far_ != nullptr) far_->flush();
+  // Who took receives off the queue last returns them first.
+  if (far_ != nullptr && (far_from_the_start_ || peer_far_)) far_->flush();
   responder_.flush();
+  if (far_ != nullptr) far_->flush();
 }
 
 }  // namespace farverbs::proto

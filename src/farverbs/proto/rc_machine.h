@@ -34,14 +34,21 @@ class RcMachine {
 
   // The connection's packets will be the far transport's: in INIT.
   void use_far();
-  bool far() const { return far_ != nullptr; }
+  void use_standard() { offers_ = false; }
+  bool far() const { return requests_far_; }
+  bool sends_far() const {
+    return requests_far_ || (sending() && far_ != nullptr && far_->ready());
+  }
 
  private:
   model::QpState state() const { return qp_.state.load(std::memory_order_relaxed); }
   bool sending() const {
     return state() == model::QpState::kRts || state() == model::QpState::kSqd;
   }
-  TransmitResult poll_far(const TransmitContext& context);
+  void notice(const wire::PacketView& packet, const PacketContext& context);
+  void meet_far_peer();
+  bool take_far(Time now, const wire::PacketView& packet, const PacketContext& context);
+  void change_over();
   void establish();
   void settle();
   void enter_error();
@@ -51,10 +58,14 @@ class RcMachine {
   const TransportConfig& config_;
   RcRequester requester_;
   RcResponder responder_;
-  std::unique_ptr<FarMachine> far_;
-  bool established_ = false;  // COMM_EST is raised once
-  bool drained_ = false;      // SQ_DRAINED, once for each SQD
-  bool last_words_ = false;   // in ERR: the responder's NAK has yet to leave
+  std::unique_ptr<FarMachine> far_;  // once the peer is known to speak it
+  bool far_from_the_start_ = false;  // connection set-up said so: there are no packets of RC
+  bool offers_ = false;              // its packets of RC tell the peer that it would
+  bool requests_far_ = false;        // this end's requests have changed over
+  bool peer_far_ = false;            // the peer's have
+  bool established_ = false;         // COMM_EST is raised once
+  bool drained_ = false;             // SQ_DRAINED, once for each SQD
+  bool last_words_ = false;          // in ERR: the responder's NAK has yet to leave
 };
 
 }  // namespace farverbs::proto

@@ -33,7 +33,7 @@ void RcRequester::reset() {
   unacked_ = cursor_ = sent_end_ = next_ = 0;
   send_index_ = qp_.send_queue.head();
   since_request_ = started_messages_ = credit_limit_ = open_responses_ = 0;
-  has_credit_limit_ = ack_next_ = failed_ = rewound_ = false;
+  has_credit_limit_ = ack_next_ = failed_ = held_ = rewound_ = false;
   error_index_ = kNone;
   retries_ = rnr_retries_ = 0;
   retry_deadline_ = rnr_deadline_ = repair_deadline_ = Time::never();
@@ -75,6 +75,7 @@ uint32_t RcRequester::read_chunk_packets() const {
 // What a request must wait for before its first packet; bytes and packets of windows aside.
 bool RcRequester::may_start(const SendWqe& wqe) const {
   if (qp_.state.load(std::memory_order_relaxed) != QpState::kRts) return false;
+  if (held_ && since_request_ == 0) return false;
   if ((wqe.flags & model::kFence) != 0 && open_responses_ != 0) return false;
   // What came before may still have to be sent again from the memory it names.
   if (wqe.opcode == model::SendOpcode::kLocalInvalidate) return unacked_ == next_;
@@ -210,6 +211,7 @@ bool RcRequester::wants_ack(const Turn& turn, const RequestPacket& packet) const
   // Others may use the room up before this QP's next turn.
   if (turn.last_of_quantum()) return true;
   if (!packet.ends) return false;
+  if (held_) return true;
   if (send_index_ + 1 >= qp_.send_queue.tail()) return true;
   const SendWqe& next = qp_.send_queue.at(send_index_ + 1);
   // What was started goes on after a rewind. A READ's or atomic's response acknowledges as well,

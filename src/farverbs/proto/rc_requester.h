@@ -46,6 +46,13 @@ class RcRequester {
   bool failed() const { return failed_; }
   // The QP is in the error state: what is in flight leaves the flight as lost.
   void stop();
+  // No further request is started, as soon as what was sent will be acknowledged.
+  void hold() { held_ = true; }
+  // An acknowledgement of this PSN is possible: of what was sent, or of nothing.
+  bool may_answer(Psn psn) const {
+    const PacketNumber number = psn.extend(unacked_);
+    return number + 1 >= unacked_ && number < std::max(sent_end_, unacked_);
+  }
   // Nothing that was started is unfinished (SQD's question).
   bool drained() const;
   size_t memory_bytes() const;
@@ -128,6 +135,7 @@ class RcRequester {
   bool has_credit_limit_ = false;
   bool ack_next_ = false;  // after a rewind the first packet asks for an ACK
   bool failed_ = false;
+  bool held_ = false;
   bool rewound_ = false;  // rewound_at_ holds
   model::CompletionStatus local_error_ = model::CompletionStatus::kSuccess;
   uint8_t retries_ = 0;

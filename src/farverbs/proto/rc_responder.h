@@ -36,6 +36,14 @@ class RcResponder {
   // An acknowledgement, if one is owed.
   TransmitStatus acknowledge(Turn& turn);
   bool ready() const { return pending_ > 0 || nak_pending_ || ack_now_; }
+  // An acknowledgement of nothing new: its headers are what the peer is to see.
+  void say_hello() { ack_owed_ = ack_now_ = true; }
+  // No request is in progress, and no receive in hand.
+  bool idle() const { return inbound_.idle() && !inbound_.has_receive(); }
+  // The packet is the next one, or one of the newest half of the number space before it.
+  bool expects(Psn psn) const { return psn.extend(expected_) <= expected_; }
+  // From here on there are no new requests: what was carried out is answered again.
+  void close() { closed_ = true; }
   bool ack_pending() const { return ack_owed_ && !ack_now_; }
 
   // A request was refused for good or a CQ overflowed: the QP must go to the error state. What is
@@ -118,6 +126,7 @@ class RcResponder {
   wire::Syndrome nak_{0};
   bool nak_pending_ = false;
   bool silent_ = false;  // after a NAK or RNR NAK, until the expected packet comes
+  bool closed_ = false;
   bool ack_owed_ = false;
   bool ack_now_ = false;  // ... and should not wait for company
   bool failed_ = false;

@@ -95,6 +95,7 @@ uint64_t response_bytes(uint64_t length, uint64_t from, uint64_t to, uint32_t mt
 wire::Bth base_header(const model::Qp& qp, Opcode opcode, Psn psn) {
   wire::Bth bth;
   bth.opcode = static_cast<uint8_t>(opcode);
+  bth.reserved6 = qp.bth_reserved;
   bth.dest_qp = qp.attributes.destination_qpn;
   bth.psn = psn;
   return bth;

@@ -79,6 +79,7 @@ Plan draw(Prng& prng) {
   c.connection.max_rd_atomic = static_cast<uint8_t>(prng.between(1, 8));
   c.connection.min_rnr_timer = static_cast<uint8_t>(prng.between(1, 14));
   c.connection.far = prng.chance(0.6);
+  c.connection.in_band = c.connection.far && prng.chance(0.5);
   return p;
 }
 
@@ -91,7 +92,9 @@ std::string describe(const Plan& p) {
                      "; link " + std::to_string(p.clean.rate.bps() / 1'000'000) + " Mb/s, " +
                      std::to_string(p.clean.delay.ns() / 1000) + " us, queue " +
                      std::to_string(p.clean.queue_bytes) +
-                     (p.conversation.connection.far ? ", far transport" : ", standard RC");
+                     (p.conversation.connection.in_band ? ", far transport negotiated in band"
+                      : p.conversation.connection.far   ? ", far transport"
+                                                        : ", standard RC");
   auto percent = [&](const char* name, double value) {
     if (value > 0) text += std::string(", ") + name + " " + std::to_string(value * 100) + "%";
   };
@@ -138,6 +141,7 @@ ScenarioReport run_scenario(uint64_t seed) {
     const std::string address = (plan.ipv6 ? "fd00::" : "10.0.0.") + std::to_string(i + 1);
     engine::LoopConfig config;
     config.transport.far_give_up = Duration::seconds(10);
+    config.transport.far_use = proto::FarUse::kNegotiate;
     hosts.push_back(&world.add_host(address, config));
     hosts.back()->port().set_merging(plan.merging);
     hosts.back()->port().set_receive_buffer(plan.receive_buffer);

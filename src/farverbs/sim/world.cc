@@ -39,7 +39,8 @@ void to_rts(Time now, Host& host, engine::LoopQp& qp, const Endpoint& peer, Qpn 
   a.state = QpState::kInit;
   a.access_flags = spec.access;
   must(host.loop().modify(now, qp, a, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags));
-  if (rc && spec.far) must(qp.pair.use_far());
+  if (rc && !spec.far) must(qp.pair.use_standard());
+  if (rc && spec.far && !spec.in_band) must(qp.pair.use_far());
   a.state = QpState::kRtr;
   a.path_mtu = spec.path_mtu;
   a.destination_qpn = peer_qpn;

@@ -53,7 +53,8 @@ struct ConnectSpec {
   uint32_t access = model::kRemoteWrite | model::kRemoteRead | model::kRemoteAtomic;
   Psn first_psn_a;
   Psn first_psn_b;
-  bool far = false;  // RC over the far transport
+  bool far = false;      // RC over the far transport
+  bool in_band = false;  // ... that the ends agree on by themselves: the hosts negotiate
   model::TrafficClass traffic = model::TrafficClass::kBulk;
 };
 // Takes two RC or UC QPs from RESET to RTS.

@@ -60,6 +60,9 @@ Result<Device> Device::open(const DeviceOptions& options) {
 
   engine::LoopConfig config;
   config.transport.max_window_packets = options.max_window_packets;
+  if (options.transport != Transport::kStandard) {
+    config.transport.far_use = proto::FarUse::kNegotiate;
+  }
   config.limits.max_rd_atomic = state->attributes.max_rd_atomic;
   config.limits.max_dest_rd_atomic = state->attributes.max_rd_atomic;
   config.limits.max_path_mtu = state->max_path_mtu;

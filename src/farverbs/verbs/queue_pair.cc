@@ -123,10 +123,10 @@ Result<void> QueuePair::connect(const QpAddress& peer, const ConnectOptions& opt
     return Error{EPROTONOSUPPORT,
                  "the far transport was asked for, but this device or the peer does not offer it"};
   }
-  if (able && options.transport != Transport::kStandard) {
-    FV_TRY(
-        state_->shard->with_loop([&](engine::Loop&, Time) { return state_->qp->pair.use_far(); }));
-  }
+  const bool far = able && options.transport != Transport::kStandard;
+  FV_TRY(state_->shard->with_loop([&](engine::Loop&, Time) {
+    return far ? state_->qp->pair.use_far() : state_->qp->pair.use_standard();
+  }));
 
   a.state = QpState::kRtr;
   a.path_mtu = std::min(peer.path_mtu, state_->pd->device->max_path_mtu);
