@@ -61,6 +61,7 @@ class Copy {
     hello.recursive = options_.recursive;
     hello.always = options_.always;
     hello.sync = options_.sync;
+    hello.traffic = options_.link.traffic;
     FV_TRY(send_message(rendezvous, hello));
     Result<Welcome> welcome = receive_message<Welcome>(rendezvous, kWelcomeTimeout);
     if (!welcome.ok() && welcome.error().code == ETIMEDOUT) {
@@ -79,6 +80,7 @@ class Copy {
     verbs::DeviceOptions device_options;
     device_options.address = rendezvous.local_address();
     device_options.stats = true;
+    device_options.transport = options_.link.transport;
     // The device outlives the connections: its background thread need not start anew.
     if (!device_.has_value() || device_->options().address != device_options.address) {
       FV_ASSIGN(device_, verbs::Device::open(device_options));

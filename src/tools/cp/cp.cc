@@ -13,6 +13,7 @@
 
 #include "farverbs/base/fault_guard.h"
 #include "tools/command_line.h"
+#include "tools/common/class_option.h"
 #include "tools/cp/client.h"
 #include "tools/cp/server.h"
 
@@ -53,7 +54,13 @@ struct CpArguments {
   unsigned retries = 5;
   uint32_t mtu = 0;
   verbs::Transport transport = verbs::Transport::kAuto;
+  std::string traffic = "bulk";
 };
+
+const std::map<std::string, verbs::Transport> kTransports = {
+    {"auto", verbs::Transport::kAuto},
+    {"standard", verbs::Transport::kStandard},
+    {"far", verbs::Transport::kFar}};
 
 int usage_error(const char* tool, const std::string& message) {
   fmt::print(stderr, "farverbs {}: {}\nSee 'farverbs {} --help'.\n", tool, message, tool);
@@ -79,6 +86,7 @@ Result<CopyOptions> parse_arguments(const CpArguments& arguments) {
   options.retries = arguments.retries;
   options.link.mtu = arguments.mtu;
   options.link.transport = arguments.transport;
+  FV_ASSIGN(options.link.traffic, parse_class(arguments.traffic));
   return options;
 }
 
@@ -120,6 +128,7 @@ struct ServeArguments {
   bool quiet = false;
   unsigned max_clients = 64;
   uint32_t mtu = 0;
+  verbs::Transport transport = verbs::Transport::kAuto;
 };
 
 std::string url_of(const IpAddress& address, uint16_t port) {
@@ -151,6 +160,7 @@ int run_serve(const ServeArguments& arguments) {
   options.read_only = arguments.read_only;
   options.max_clients = arguments.max_clients;
   options.link.mtu = arguments.mtu;
+  options.link.transport = arguments.transport;
   if (!arguments.quiet) {
     options.log = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
   }
@@ -193,6 +203,10 @@ void register_serve(CLI::App& app, int* exit_code) {
       ->check(CLI::Range(1u, 4096u));
   command->add_option("--mtu", arguments->mtu, "Largest packet payload in bytes")
       ->check(CLI::IsMember({256, 512, 1024, 2048, 4096}));
+  command
+      ->add_option("--transport", arguments->transport,
+                   "auto (what the client asks for), standard or far")
+      ->transform(CLI::CheckedTransformer(kTransports));
   command->add_flag("-q,--quiet", arguments->quiet, "No line per session");
   command->callback([arguments, exit_code] { *exit_code = run_serve(*arguments); });
 }
@@ -221,10 +235,8 @@ void register_cp(CLI::App& app, int* exit_code) {
   command
       ->add_option("--transport", arguments->transport,
                    "far, standard (RC), or auto: far if both ends speak it")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, verbs::Transport>{{"auto", verbs::Transport::kAuto},
-                                                  {"standard", verbs::Transport::kStandard},
-                                                  {"far", verbs::Transport::kFar}}));
+      ->transform(CLI::CheckedTransformer(kTransports));
+  command->add_option("--class", arguments->traffic, kClassHelp)->capture_default_str();
   command->add_flag("--json", arguments->json, "Print the summary as JSON");
   command->add_flag("-q,--quiet", arguments->quiet, "Print problems only");
   command->footer(

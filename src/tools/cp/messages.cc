@@ -107,7 +107,8 @@ Json to_json(const Hello& m) {
           {"directory", m.directory},
           {"recursive", m.recursive},
           {"always", m.always},
-          {"sync", m.sync}};
+          {"sync", m.sync},
+          {"class", model::to_string(m.traffic)}};
 }
 
 Json to_json(const Welcome& m) {
@@ -189,6 +190,11 @@ Hello read_hello(Fields fields) {
   m.recursive = fields.flag("recursive");
   m.always = fields.flag("always");
   m.sync = fields.flag("sync");
+  if (const std::string name = fields.text("class", 16); !name.empty()) {
+    const auto traffic = model::parse_traffic_class(name);
+    if (!traffic.has_value()) fields.blame("class", "is no traffic class");
+    m.traffic = traffic.value_or(model::TrafficClass::kBulk);
+  }
   return m;
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "farverbs/base/result.h"
+#include "farverbs/model/traffic_class.h"
 #include "tools/cp/plan.h"
 
 namespace farverbs::tools::copy {
@@ -36,6 +37,7 @@ struct Hello {
   bool recursive = false;  // get
   bool always = false;     // put: also what looks unchanged
   bool sync = false;       // put: reach the disk before the final name appears
+  model::TrafficClass traffic = model::TrafficClass::kBulk;  // of both ends
 };
 
 struct Welcome {

@@ -21,9 +21,11 @@ TEST(Messages, SurviveTheirEncoding) {
   hello.path = "a\xff b";
   hello.name = "n\"\n";
   hello.directory = hello.always = true;
+  hello.traffic = model::TrafficClass::kBackground;
   const Hello hello2 = round_trip(hello);
   EXPECT_EQ(hello2.path, hello.path);
   EXPECT_EQ(hello2.name, hello.name);
+  EXPECT_EQ(hello2.traffic, model::TrafficClass::kBackground);
   EXPECT_TRUE(hello2.put && hello2.directory && hello2.always && !hello2.sync);
 
   Entry entry;

@@ -133,9 +133,16 @@ Result<verbs::Device> Server::device_at(const IpAddress& address) {
   verbs::DeviceOptions options;
   options.address = address;
   options.stats = true;
+  options.transport = options_.link.transport;
   FV_ASSIGN(verbs::Device device, verbs::Device::open(options));
   devices_.emplace(address, device);
   return device;
+}
+
+LinkOptions Server::link_for(const Hello& hello) const {
+  LinkOptions link = options_.link;
+  link.traffic = hello.traffic;
+  return link;
 }
 
 Result<void> Server::send_files(verbs::Rendezvous rendezvous, const Hello& hello,
@@ -149,7 +156,7 @@ Result<void> Server::send_files(verbs::Rendezvous rendezvous, const Hello& hello
   welcome.directory = source->directory;
   FV_TRY(send_message(rendezvous, welcome));
   FV_ASSIGN(const auto link,
-            VerbsLink::establish(std::move(*device), std::move(rendezvous), options_.link));
+            VerbsLink::establish(std::move(*device), std::move(rendezvous), link_for(hello)));
   SessionLog log;
   Sender sender(*link, Walk(source->base.get(), source->entry, hello.recursive), log);
   FV_TRY(run_end(sender, *link, [this] { return stopping_.load(); }));
@@ -172,7 +179,7 @@ Result<void> Server::receive_files(verbs::Rendezvous rendezvous, const Hello& he
   if (!device.ok()) return refuse(rendezvous, device.error());
   FV_TRY(send_message(rendezvous, Welcome{}));
   FV_ASSIGN(const auto link,
-            VerbsLink::establish(std::move(*device), std::move(rendezvous), options_.link));
+            VerbsLink::establish(std::move(*device), std::move(rendezvous), link_for(hello)));
   ReceiverOptions options;
   options.always = hello.always;
   options.sync = hello.sync;

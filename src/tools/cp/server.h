@@ -53,6 +53,8 @@ class Server {
                           const std::string& client);
   Result<void> receive_files(verbs::Rendezvous rendezvous, const Hello& hello,
                              const std::string& client);
+  // What the files of this client go over.
+  LinkOptions link_for(const Hello& hello) const;
   Result<verbs::Device> device_at(const IpAddress& address);
 
   ServerOptions options_;

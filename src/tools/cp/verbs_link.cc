@@ -90,6 +90,7 @@ Result<void> VerbsLink::open(verbs::Device device, const LinkOptions& options) {
   verbs::ConnectOptions connect;
   connect.transport = options.transport;
   connect.remote_access = model::kRemoteWrite;
+  connect.traffic = options.traffic;
   connect.timeout = timeout_code(2.0 * static_cast<double>(rtt_us_));
   FV_TRY(qp_->connect(peer, connect));
   for (uint64_t slot = 0; slot < kReceiveRequests; ++slot) FV_TRY(post_receive(slot));

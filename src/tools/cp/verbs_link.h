@@ -20,6 +20,7 @@ namespace farverbs::tools::copy {
 struct LinkOptions {
   uint32_t mtu = 0;  // largest packet payload in bytes (256 ... 4096); 0: what the path carries
   verbs::Transport transport = verbs::Transport::kAuto;
+  verbs::TrafficClass traffic = verbs::TrafficClass::kBulk;  // a server's is its client's
 };
 
 class VerbsLink final : public Link {

@@ -177,7 +177,10 @@ Result<RemoteEndpoint> read_description(const Json& object, const Options& optio
 
 Result<void> connect(LocalEndpoint& local, const RemoteEndpoint& remote, const Options& options) {
   verbs::ConnectOptions how;
-  how.transport = options.transport;
+  // A device with a transport of its own (a server's --transport) insists on it.
+  how.transport = options.transport != verbs::Transport::kAuto ? options.transport
+                                                               : local.device->options().transport;
+  how.traffic = options.traffic;
   how.timeout = kTimeoutCode;
   how.max_rd_atomic = static_cast<uint8_t>(
       std::clamp<uint32_t>(options.depth, 1, local.device->attributes().max_rd_atomic));

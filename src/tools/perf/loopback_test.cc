@@ -13,8 +13,7 @@ IpAddress loopback() { return IpAddress::v4(0x7F000001); }
 
 class RunningServer {
  public:
-  explicit RunningServer(const IpAddress& address = loopback()) {
-    ServerOptions options;
+  explicit RunningServer(const IpAddress& address = loopback(), ServerOptions options = {}) {
     options.bind = address;
     options.port = 0;
     options.limits.max_memory = 64 << 20;
@@ -188,10 +187,27 @@ TEST(PerfLoopback, TheTransportIsChosenAndTold) {
        {std::pair("auto", "far"), std::pair("far", "far"), std::pair("standard", "standard")}) {
     Arguments a = tiny(Op::kWrite, Mode::kBandwidth);
     a.transport = parse_transport(asked).value();
+    a.traffic = verbs::TrafficClass::kRealtime;
     const Result<Report> report = run_client(server.place(), resolve(a).value());
     ASSERT_TRUE(report.ok()) << report.error().message;
     EXPECT_EQ(to_json(*report)["transport"], got) << asked;
+    EXPECT_EQ(to_json(*report)["class"], "realtime");
   }
+}
+
+TEST(PerfLoopback, AServerInsistsOnItsTransport) {
+  ServerOptions options;
+  options.transport = verbs::Transport::kStandard;
+  const RunningServer server(loopback(), options);
+  ASSERT_TRUE(server.ok());
+  Arguments a = tiny(Op::kWrite, Mode::kBandwidth);
+  const Result<Report> either = run_client(server.place(), resolve(a).value());
+  ASSERT_TRUE(either.ok()) << either.error().message;
+  EXPECT_EQ(either->transport, verbs::Transport::kStandard);
+  a.transport = verbs::Transport::kFar;
+  const Result<Report> far = run_client(server.place(), resolve(a).value());
+  ASSERT_FALSE(far.ok());
+  EXPECT_NE(far.error().message.find("far transport"), std::string::npos) << far.error().message;
 }
 
 // Neither side's requests wait for ever behind the responses that the other asks for, and responses

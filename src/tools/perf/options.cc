@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "farverbs/verbs/verbs.h"
+#include "tools/common/class_option.h"
 #include "tools/common/format.h"
 
 namespace farverbs::tools::perf {
@@ -245,6 +246,7 @@ Result<Options> resolve(const Arguments& a) {
   o.qps = a.qps;
   o.mtu = a.mtu;
   o.transport = a.transport;
+  o.traffic = a.traffic;
   o.bidirectional = a.bidirectional;
   o.inlined = a.inlined;
   o.target_idle = a.target_idle;
@@ -270,6 +272,7 @@ Json to_json(const Options& o) {
           {"qps", o.qps},
           {"mtu", o.mtu},
           {"transport", to_string(o.transport)},
+          {"class", model::to_string(o.traffic)},
           {"bidirectional", o.bidirectional},
           {"inline", o.inlined},
           {"target_idle", o.target_idle},
@@ -287,6 +290,8 @@ Result<Options> from_json(const Json& object) {
   FV_ASSIGN(o.wait, parse_wait(wait));
   FV_ASSIGN(const std::string transport, json_string(object, "transport"));
   FV_ASSIGN(o.transport, parse_transport(transport));
+  FV_ASSIGN(const std::string traffic, json_string(object, "class"));
+  FV_ASSIGN(o.traffic, parse_class(traffic));
   constexpr uint64_t kMax32 = UINT32_MAX;
   FV_ASSIGN(o.size, json_unsigned(object, "size", 0, kLimits.max_message_bytes));
   FV_ASSIGN(const uint64_t depth, json_unsigned(object, "depth", 1, kMax32));

@@ -51,6 +51,7 @@ struct Arguments {
   uint32_t qps = 1;
   uint32_t mtu = 0;  // path MTU in bytes; 0: the largest that both ends take
   verbs::Transport transport = verbs::Transport::kAuto;
+  verbs::TrafficClass traffic = verbs::TrafficClass::kBulk;
   bool bidirectional = false;
   bool inlined = false;
   bool target_idle = false;  // the server's process sleeps
@@ -68,6 +69,7 @@ struct Options {
   uint32_t qps = 1;
   uint32_t mtu = 0;
   verbs::Transport transport = verbs::Transport::kAuto;
+  verbs::TrafficClass traffic = verbs::TrafficClass::kBulk;
   bool bidirectional = false;
   bool inlined = false;
   bool target_idle = false;

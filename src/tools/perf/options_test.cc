@@ -29,6 +29,15 @@ TEST(PerfOptions, DefaultsSuitTheMode) {
   EXPECT_EQ(resolve(arguments(Op::kFetchAdd, Mode::kBandwidth)).value().size, 8u);
 }
 
+TEST(PerfOptions, TheClassGoesToTheServer) {
+  Arguments a = arguments(Op::kWrite, Mode::kBandwidth);
+  a.traffic = verbs::TrafficClass::kInteractive;
+  Json json = parse_json_object(to_json(resolve(a).value()).dump()).value();
+  EXPECT_EQ(from_json(json).value().traffic, verbs::TrafficClass::kInteractive);
+  json["class"] = "urgent";
+  EXPECT_FALSE(from_json(json).ok());
+}
+
 TEST(PerfOptions, SmallMessagesAreSignaledNowAndThen) {
   Arguments a = arguments(Op::kWrite, Mode::kBandwidth);
   a.size = 64;

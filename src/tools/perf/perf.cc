@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "tools/command_line.h"
+#include "tools/common/class_option.h"
 #include "tools/common/units_parse.h"
 #include "tools/perf/client.h"
 #include "tools/perf/options.h"
@@ -33,6 +34,7 @@ struct ClientCommand {
   std::string mode = "bandwidth";
   std::string wait;
   std::string transport = "auto";
+  std::string traffic = "bulk";
   std::string size;
   std::string region;
   std::string bytes;
@@ -44,6 +46,7 @@ struct ServerCommand {
   perf::ServerOptions options;
   std::string bind;
   std::string max_memory;
+  std::string transport = "auto";
   bool json = false;
 };
 
@@ -60,6 +63,7 @@ Result<perf::Options> read_options(ClientCommand& c) {
     FV_ASSIGN(c.arguments.wait, perf::parse_wait(c.wait));
   }
   FV_ASSIGN(c.arguments.transport, perf::parse_transport(c.transport));
+  FV_ASSIGN(c.arguments.traffic, parse_class(c.traffic));
   if (!c.size.empty()) {
     FV_ASSIGN(c.arguments.size, parse_bytes(c.size));
   }
@@ -103,6 +107,9 @@ int run_server_command(ServerCommand& c) {
     if (!bytes.ok()) return fail("server", kExitUsage, "--max-memory: " + bytes.error().message);
     c.options.limits.max_memory = *bytes;
   }
+  const Result<verbs::Transport> transport = perf::parse_transport(c.transport);
+  if (!transport.ok()) return fail("server", kExitUsage, transport.error().message);
+  c.options.transport = *transport;
   const auto log = [&](const std::string& line) {
     if (c.json) {
       fmt::print("{}\n",
@@ -170,6 +177,7 @@ void add_client(CLI::App& perf, int* exit_code) {
   app->add_option("--transport", c.transport,
                   "far, standard (RC), or auto: far if both ends speak it.")
       ->capture_default_str();
+  app->add_option("--class", c.traffic, kClassHelp)->capture_default_str();
   app->add_flag("--inline", a.inlined, "Copy the data into the request when posting (small only).");
   app->add_option("--wait", c.wait,
                   "poll (spin) or block (spin for --spin, then sleep). Default: "
@@ -197,6 +205,8 @@ void add_server(CLI::App& perf, int* exit_code) {
                   "which a client came in.");
   app->add_option("--port", c.options.port, "TCP port; 0: any free one.")->capture_default_str();
   app->add_option("--udp-port", c.options.udp_port, "UDP port of this side's device.")
+      ->capture_default_str();
+  app->add_option("--transport", c.transport, "auto (what the client asks for), standard or far.")
       ->capture_default_str();
   app->add_flag("--once", c.options.once, "End after one client.");
   app->add_option("--max-memory", c.max_memory,

@@ -178,6 +178,7 @@ Json to_json(const Report& report) {
               {"options", to_json(o)},
               {"path_mtu", report.path_mtu},
               {"transport", to_string(report.transport)},
+              {"class", model::to_string(o.traffic)},
               {"seconds", report.client.elapsed.to_seconds()},
               {"messages", report.client.messages + (o.bidirectional ? report.server.messages : 0)},
               {"bits_per_second", report.bits_per_second()},
@@ -232,6 +233,9 @@ std::string title(const Options& o) {
   if (o.total_bytes > 0) text += fmt::format(", {} altogether", format_bytes(o.total_bytes));
   if (o.message_rate > 0) text += fmt::format(", {:g} a second", o.message_rate);
   if (o.bidirectional) text += ", both directions";
+  if (o.traffic != verbs::TrafficClass::kBulk) {
+    text += fmt::format(", {}", model::to_string(o.traffic));
+  }
   if (o.inlined) text += ", inline";
   if (o.slots() > 1) text += fmt::format(", through {} of memory", format_bytes(o.region));
   if (o.target_idle) text += ", target asleep";

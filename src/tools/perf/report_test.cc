@@ -70,9 +70,9 @@ TEST(PerfReport, EmptyMessagesDivideByNothing) {
 
 TEST(PerfReport, HasEveryFieldThatProgramsRead) {
   const Json json = to_json(example(Mode::kBandwidth, false));
-  for (const char* field :
-       {"tool", "client", "server", "options", "path_mtu", "seconds", "messages", "bits_per_second",
-        "messages_per_second", "cpu", "retransmitted_packets", "counters"}) {
+  for (const char* field : {"tool", "client", "server", "options", "path_mtu", "seconds",
+                            "messages", "bits_per_second", "messages_per_second", "transport",
+                            "class", "full_packet", "cpu", "retransmitted_packets", "counters"}) {
     EXPECT_TRUE(json.contains(field)) << field;
   }
 }

@@ -133,6 +133,7 @@ Result<std::shared_ptr<verbs::Device>> Server::device_at(const IpAddress& addres
     device_options.udp_port = options_.udp_port;
     device_options.spin = spin;
     device_options.stats = true;
+    device_options.transport = options_.transport;
     Result<verbs::Device> opened = verbs::Device::open(device_options);
     if (!opened.ok()) return opened.error();
     device = std::make_shared<verbs::Device>(std::move(opened).value());

@@ -23,7 +23,8 @@ struct ServerOptions {
   std::optional<IpAddress> bind;  // absent: all addresses
   uint16_t port = verbs::kRendezvousPort;
   uint16_t udp_port = kRoceUdpPort;
-  bool once = false;  // ends after one session
+  verbs::Transport transport = verbs::Transport::kAuto;  // as the client wants, or this alone
+  bool once = false;                                     // ends after one session
   SessionLimits limits;
 };
 

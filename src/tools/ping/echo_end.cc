@@ -35,7 +35,7 @@ Result<EchoEnd> make_echo_end(verbs::Device& device, PathMtu largest) {
   FV_ASSIGN(verbs::CompletionQueue cq, device.create_cq(count * kSlots * 2));
   FV_ASSIGN(verbs::MemoryRegion memory,
             pd.allocate_memory(uint64_t{count} * 2 * kSlots * kMaxSize, model::kLocalWrite));
-  EchoEnd end{std::move(cq), std::move(memory), {}};
+  EchoEnd end{std::move(cq), std::move(memory), {}, {}};
   verbs::QueuePairInit init;
   init.type = verbs::QpType::kUc;
   init.send_cq = &end.cq;
@@ -47,8 +47,28 @@ Result<EchoEnd> make_echo_end(verbs::Device& device, PathMtu largest) {
     FV_ASSIGN(verbs::QueuePair qp, pd.create_qp(init));
     end.qps.push_back(std::move(qp));
   }
+  init.type = verbs::QpType::kRc;
+  init.capabilities.max_send_wr = init.capabilities.max_recv_wr = 1;
+  FV_ASSIGN(end.reliable, pd.create_qp(init));
   return end;
 }
+
+namespace {
+
+// Peers of before it was asked for are taken for standard ones.
+Result<void> connect_reliable(EchoEnd& end, const Json& description, verbs::QpAddress peer) {
+  if (!description.contains("reliable")) return {};
+  FV_ASSIGN(const Json reliable, json_object(description, "reliable"));
+  FV_ASSIGN(const uint64_t qpn, json_unsigned(reliable, "qpn", 0, Qpn::kMask));
+  FV_ASSIGN(const uint64_t psn, json_unsigned(reliable, "psn", 0, Psn::kMask));
+  FV_ASSIGN(const uint64_t far, json_unsigned(reliable, "far_version", 0, 255));
+  peer.qpn = Qpn(static_cast<uint32_t>(qpn));
+  peer.psn = Psn(psn);
+  peer.far_version = static_cast<uint8_t>(far);
+  return end.reliable->connect(peer);
+}
+
+}  // namespace
 
 Json describe(const EchoEnd& end) {
   Json qps = Json::array();
@@ -57,7 +77,13 @@ Json describe(const EchoEnd& end) {
     address = qp.address();
     qps.push_back({address.qpn.value(), address.psn.value()});
   }
-  return {{"udp_port", address.udp_port}, {"qps", std::move(qps)}};
+  const verbs::QpAddress reliable = end.reliable->address();
+  return {{"udp_port", address.udp_port},
+          {"qps", std::move(qps)},
+          {"reliable",
+           {{"qpn", reliable.qpn.value()},
+            {"psn", reliable.psn.value()},
+            {"far_version", reliable.far_version}}}};
 }
 
 Result<uint32_t> connect(EchoEnd& end, const Json& description, const IpAddress& address) {
@@ -80,6 +106,10 @@ Result<uint32_t> connect(EchoEnd& end, const Json& description, const IpAddress&
     FV_TRY(end.qps[i].connect(peer));
     for (uint32_t slot = 0; slot < kSlots; ++slot) FV_TRY(end.post_receive(i, slot));
   }
+  verbs::QpAddress peer;
+  peer.gid = address.to_gid();
+  peer.udp_port = static_cast<uint16_t>(udp_port);
+  FV_TRY(connect_reliable(end, description, peer));
   return common;
 }
 

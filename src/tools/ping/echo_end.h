@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "farverbs/base/result.h"
@@ -24,6 +25,8 @@ struct EchoEnd {
   verbs::MemoryRegion memory;
   // By rising path MTU code, from 256 bytes on.
   std::vector<verbs::QueuePair> qps;
+  // A reliable one, which carries nothing: it shows which transport the two ends agree on.
+  std::optional<verbs::QueuePair> reliable;
 
   // Slots of queue pair `qp`: kSlots to receive into, then as many to send from.
   verbs::ScatterGatherElement receive_slot(uint32_t qp, uint32_t slot, uint32_t length) const;

@@ -66,6 +66,7 @@ TEST(Ping, FindsRoundTripLossAndPathMtu) {
   EXPECT_EQ(replies, 100u);
   EXPECT_EQ(report->path_mtu, 4096u);  // loopback carries any
   EXPECT_EQ(report->loss_percent(), 0);
+  EXPECT_EQ(report->transport, verbs::Transport::kFar);
   EXPECT_GT(report->round_trip.quantile(0.5).ns(), 0);
 }
 
@@ -108,6 +109,7 @@ TEST(Ping, JsonHasTheSchemaThatProgramsRead) {
   const Json json = to_json(report, {});
   EXPECT_DOUBLE_EQ(json["loss_percent"], 25);
   EXPECT_EQ(json["path_mtu"], 1024);
+  EXPECT_EQ(json["transport"], "standard");
   for (const char* field : {"min", "mean", "p50", "p99", "max"}) {
     EXPECT_TRUE(json["round_trip_us"].contains(field)) << field;
   }

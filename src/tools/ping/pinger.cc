@@ -170,6 +170,10 @@ uint32_t packet_bytes(uint32_t path_mtu, const IpAddress& address) {
   return path_mtu + (address.is_v4() ? 20 : 40) + 8 + 12 + 4;
 }
 
+const char* transport_name(const PingReport& report) {
+  return report.transport == verbs::Transport::kFar ? "far" : "standard";
+}
+
 }  // namespace
 
 double PingReport::loss_percent() const {
@@ -202,6 +206,7 @@ Result<PingReport> run_ping(const PingOptions& options,
 
   PingReport report;
   report.address = address.to_string();
+  report.transport = end.reliable->transport();
   report.interface_path_mtu = model::bytes_of(static_cast<verbs::PathMtu>(qps));
   Pinger pinger(end, connection, options);
   FV_ASSIGN(const uint32_t qp, pinger.find_path_mtu(qps));
@@ -226,6 +231,7 @@ Json to_json(const PingReport& report, const PingOptions& options) {
             {"p50", h.quantile(0.5).to_microseconds()},
             {"p99", h.quantile(0.99).to_microseconds()},
             {"max", h.max().to_microseconds()}}},
+          {"transport", transport_name(report)},
           {"path_mtu", report.path_mtu},
           {"interface_path_mtu", report.interface_path_mtu},
           {"packet_bytes", report.packet_bytes}};
@@ -246,7 +252,8 @@ std::string to_text(const PingReport& report) {
     text += fmt::format("; both interfaces would carry {}: something between them does not",
                         report.interface_path_mtu);
   }
-  return text + "\n";
+  return text +
+         fmt::format("\nreliable connections use the {} transport\n", transport_name(report));
 }
 
 }  // namespace farverbs::tools::ping

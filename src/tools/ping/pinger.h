@@ -9,6 +9,7 @@
 #include "farverbs/base/result.h"
 #include "farverbs/base/time.h"
 #include "farverbs/verbs/rendezvous.h"
+#include "farverbs/verbs/verbs.h"
 #include "tools/common/json_fields.h"
 #include "tools/common/latency_histogram.h"
 
@@ -29,6 +30,7 @@ struct PingReport {
   uint32_t path_mtu = 0;            // bytes; the largest that passed
   uint32_t packet_bytes = 0;        // the IP packet of a full one
   uint32_t interface_path_mtu = 0;  // the largest that both interfaces carry
+  verbs::Transport transport = verbs::Transport::kStandard;  // of a reliable connection
   uint64_t sent = 0;
   uint64_t received = 0;
   LatencyHistogram round_trip;

@@ -114,6 +114,14 @@ TEST_F(CpTest, PutsAndGetsFilesAndTrees) {
   EXPECT_EQ(run({"-q", url("file"), local("quiet")}), "");
 }
 
+TEST_F(CpTest, ClassAndTransportAreChosen) {
+  write_file(local("file"), random_bytes(1'000'000, 1));
+  run({local("file"), url("a"), "--class=background"});
+  run({url("a"), local("b"), "--class=realtime", "--transport=standard"});
+  EXPECT_EQ(read_file(local("file")), read_file(local("b")));
+  EXPECT_THAT(run({local("file"), url("c"), "--class=urgent"}, 2), HasSubstr("background"));
+}
+
 TEST_F(CpTest, MistakesAreToldFromFailures) {
   write_file(local("file"), "x");
   EXPECT_THAT(run({local("file"), local("b")}, 2), HasSubstr("neither SRC nor DST is remote"));
