@@ -23,6 +23,7 @@ constexpr uint32_t kPassedOverPerPacket = 19;
 Loop::Loop(io::Port& port, model::MemoryTable& memory, Entropy& entropy, const LoopConfig& config,
            uint8_t slot)
     : port_(port), memory_(memory), entropy_(entropy), config_(config), qps_(slot, entropy) {
+  config_.transport.secret = entropy.next();
   burst_storage_.resize(port.limits().max_burst_bytes);
   burst_.reset(burst_storage_, port.limits().max_datagrams_per_burst);
 }

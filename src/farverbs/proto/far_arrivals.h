@@ -26,8 +26,8 @@ constexpr PacketNumber extend_far_number(uint16_t high, Psn psn, PacketNumber re
 class FarArrivals {
  public:
   static constexpr size_t kMostRanges = 512;
-  // How many acknowledgements tell of a change.
-  static constexpr uint8_t kTold = 4;
+  // How many acknowledgements tell of a change: more than get lost in one burst.
+  static constexpr uint8_t kTold = 12;
 
   void start(PacketNumber first);
 

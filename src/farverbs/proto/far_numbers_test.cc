@@ -140,7 +140,7 @@ TEST(FarArrivals, ForgetsTheOldestOfTooManyRanges) {
   EXPECT_LE(arrivals.plan(), 255u);
 }
 
-TEST(FarArrivals, AChangeIsToldFourTimesAndLongCountsAreContinued) {
+TEST(FarArrivals, AChangeIsToldTwelveTimesAndLongCountsAreContinued) {
   FarArrivals arrivals;
   arrivals.start(kFirst);
   Sender sender;
@@ -152,7 +152,7 @@ TEST(FarArrivals, AChangeIsToldFourTimesAndLongCountsAreContinued) {
     if (arrives[i]) arrivals.add(at_us(10), numbers[i], often(), false, false);
   }
   Told told;
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < 12; ++i) {
     told = tell(arrivals, at_us(10));
     EXPECT_GE(told.ranges.size(), 3 * wire::FarRange::kSize);  // the gap alone takes three
   }
@@ -262,9 +262,9 @@ TEST(FarSent, LearnsExactlyWhatArrived) {
     ASSERT_TRUE(
         std::includes(arrived.begin(), arrived.end(), sender.acked.begin(), sender.acked.end()))
         << "seed " << seed;
-    // Nothing of the last rounds may be missing; earlier ones may have been forgotten when four
+    // Nothing of the last rounds may be missing; earlier ones may have been forgotten when twelve
     // acknowledgements in a row were lost.
-    EXPECT_GT(sender.acked.size(), arrived.size() * 97 / 100) << "seed " << seed;
+    EXPECT_GT(sender.acked.size(), arrived.size() * 99 / 100) << "seed " << seed;
   }
 }
 

@@ -168,6 +168,8 @@ struct TransportConfig {
   // or as the QP's timeout and retry count say if that is longer. Where the round trip is below a
   // millisecond it is what they say, and a second at least.
   Duration far_give_up = Duration::seconds(45);
+  // Random, the loop's: what peers must not foretell is drawn from it.
+  uint64_t secret = 0;
 };
 
 class RcMachine;

@@ -253,6 +253,8 @@ BulkReport run_bulk(const BulkSpec& spec) {
   Time next_trace = start;
   const Time measure_from = start + spec.measure_after;
   uint64_t before = 0;  // completed when the measurement began
+  Time last_post = start;
+  uint64_t at_last_post = 0;  // completed then
   auto act = [&] {
     if (spec.trace != nullptr && world.network.now() >= next_trace) {
       next_trace = next_trace + spec.trace_every;
@@ -296,6 +298,10 @@ BulkReport run_bulk(const BulkSpec& spec) {
       posted += spec.message_bytes;
       ++outstanding;
     }
+    if (posted < spec.total_bytes) {
+      last_post = world.network.now();
+      at_last_post = completed;
+    }
   };
   world.run(Duration::seconds(600), Duration::milliseconds(1), act,
             [&] { return failed || completed >= spec.total_bytes; });
@@ -304,9 +310,11 @@ BulkReport run_bulk(const BulkSpec& spec) {
   const uint32_t mtu = model::bytes_of(spec.path_mtu);
   const double payload_share = spec.far ? 1'432.0 / (1'472 + kWireOverhead)
                                         : static_cast<double>(mtu) / (mtu + 16 + kWireOverhead);
-  report.share_of_capacity = static_cast<double>(completed - before) * 8 /
+  const Time measured_to = spec.until_last_post ? last_post : start + report.elapsed;
+  const uint64_t measured = (spec.until_last_post ? at_last_post : completed) - before;
+  report.share_of_capacity = static_cast<double>(measured) * 8 /
                              (static_cast<double>(spec.rate.bps()) * payload_share *
-                              (report.elapsed - spec.measure_after).to_seconds());
+                              (measured_to - measure_from).to_seconds());
   report.timeouts = qp_a.pair.qp().counters.timeouts;
   report.retransmitted_packets =
       qp_a.pair.qp().counters.retransmitted_packets + qp_b.pair.qp().counters.retransmitted_packets;

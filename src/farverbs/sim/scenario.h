@@ -49,8 +49,9 @@ struct BulkSpec {
   model::PathMtu path_mtu = model::PathMtu::k1024;
   uint32_t max_window_packets = 16'384;
   uint64_t seed = 1;
-  Duration measure_after;      // the share counts from here on: the ramp is another matter
-  std::FILE* trace = nullptr;  // a line of figures every trace_every of virtual time
+  Duration measure_after;        // the share counts from here on: the ramp is another matter
+  bool until_last_post = false;  // ... and ends when the last request is posted: no tail either
+  std::FILE* trace = nullptr;    // a line of figures every trace_every of virtual time
   Duration trace_every = Duration::milliseconds(250);
 };
 BulkReport run_bulk(const BulkSpec& spec);
