@@ -42,8 +42,8 @@ void FarMachine::start_responder() {
 
 void FarMachine::start_sending() {
   // The peer knows both numbers, but not the secret.
-  const uint64_t seed = config_.secret ^ uint64_t{qp_.qpn.value()} << 40 ^
-                        uint64_t{qp_.attributes.sq_psn.value()} << 16;
+  const uint64_t seed = config_.secret ^ uint64_t { qp_.qpn.value() } << 40 ^
+                        uint64_t { qp_.attributes.sq_psn.value() } << 16;
   sent_.start(first_packet_number(qp_.attributes.sq_psn), seed);
   sending_ = true;
 }

@@ -317,9 +317,9 @@ class Side {
     context.destination = endpoint(number);
     if (check_inside) {
       context.unchecked = &from_flow;
-    } else if (!wire::verify(parsed->has(wire::Extension::far_base) ? wire::IcrcFlow::far()
-                                                                    : from_flow,
-                             *parsed)) {
+    } else if (!wire::verify(
+                   parsed->has(wire::Extension::far_base) ? wire::IcrcFlow::far() : from_flow,
+                   *parsed)) {
       return;
     }
     qp->on_packet(now, *parsed, context);

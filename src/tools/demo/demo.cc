@@ -210,11 +210,9 @@ void print_expectation(const Arguments& arguments) {
   const auto loss = parse_probability(arguments.loss);
   if (!loss.ok() || *loss == 0) return;
   fmt::print(
-      "\n  This line loses packets. Farverbs speaks standard RC here, whose repair is go-back-N: "
-      "after\n"
-      "  each loss it sends again all that was on its way, so expect it to fall far behind TCP "
-      "BBR\n"
-      "  on a long path. CUBIC takes each loss for congestion and runs dry as well.\n");
+      "\n  This line loses packets. Farverbs sends again what is missing and does not take a loss "
+      "without\n"
+      "  a queue for congestion; CUBIC takes each for that, and runs dry.\n");
 }
 
 nlohmann::json to_json(const std::vector<Transfer>& transfers, const std::string& hash) {
