@@ -168,7 +168,7 @@ std::vector<Goal> Row::goals() const {
     case Kind::kAmount:
       return amount_goals(bytes);
     case Kind::kBesideCubic:
-      return {{"ratio_to_cubic", 0.5, 0.7}};
+      return {{"ratio_to_cubic", 0.5, 0.7, false, true}};
     case Kind::kTwo:
       return {{"jain_index", 0.95, 0.99}};
     case Kind::kBackground:

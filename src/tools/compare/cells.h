@@ -37,6 +37,7 @@ struct Goal {
   double must = 0;
   double aim = 0;
   bool less_is_better = false;
+  bool fair = false;  // a ratio of two shares: no more than 1 / must either
 };
 
 struct Row {

@@ -79,8 +79,7 @@ std::string notes(const RowResult& result) {
     out += fmt::format("<p class='note {}'>{} {}: {} (to be {} {}, better {})</p>",
                        verdict == "missed" ? "missed" : "reached", escape(title_of(goal.metric)),
                        escape(show_figure(goal.metric, ours.at(goal.metric))), verdict,
-                       goal.less_is_better ? "at most" : "at least",
-                       escape(show_figure(goal.metric, goal.must)),
+                       bound_text(goal), escape(show_figure(goal.metric, goal.must)),
                        escape(show_figure(goal.metric, goal.aim)));
   }
   for (const Run& run : result.runs) {

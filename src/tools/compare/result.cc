@@ -229,10 +229,16 @@ std::vector<std::string> shown_figures(Kind kind) {
   return {};
 }
 
+const char* bound_text(const Goal& goal) {
+  if (goal.fair) return "within a factor of 1 /";
+  return goal.less_is_better ? "at most" : "at least";
+}
+
 std::string judge(const Goal& goal, const std::map<std::string, double>& figures) {
   const auto found = figures.find(goal.metric);
   if (found == figures.end()) return "";
   const auto good = [&](double bound) {
+    if (goal.fair && found->second * bound > 1) return false;
     return goal.less_is_better ? found->second <= bound : found->second >= bound;
   };
   return good(goal.aim) ? "aim reached" : good(goal.must) ? "reached" : "missed";
@@ -278,8 +284,7 @@ std::string to_text(const RowResult& result) {
     const std::string verdict = judge(goal, ours);
     if (verdict.empty()) continue;
     notes += fmt::format("  {} {}: {}; to be {} {}, better {}\n", title_of(goal.metric),
-                         show_figure(goal.metric, ours.at(goal.metric)), verdict,
-                         goal.less_is_better ? "at most" : "at least",
+                         show_figure(goal.metric, ours.at(goal.metric)), verdict, bound_text(goal),
                          show_figure(goal.metric, goal.must), show_figure(goal.metric, goal.aim));
   }
   return fmt::format("{}\n{}{}", result.row.name(), table.to_string(), notes);

@@ -54,6 +54,8 @@ std::string title_of(const std::string& name);
 /// The figures that a row's table shows, in their order.
 std::vector<std::string> shown_figures(Kind kind);
 /// "reached", "aim reached", "missed", or "" if the figure is missing.
+// "at least", "at most", or for a ratio that should be near 1 "within a factor of 1 /".
+const char* bound_text(const Goal& goal);
 std::string judge(const Goal& goal, const std::map<std::string, double>& figures);
 
 nlohmann::json to_json(const Comparison& comparison);

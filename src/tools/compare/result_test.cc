@@ -103,5 +103,14 @@ TEST(ComparePlot, AxesEndAtRoundNumbers) {
   EXPECT_EQ(round_up(610), 800);
 }
 
+// Taking five times what a neighbour gets is as bad as getting a fifth.
+TEST(Judge, ARatioOfSharesMayBeTooGreat) {
+  const Goal goal{"ratio_to_cubic", 0.5, 0.7, false, true};
+  EXPECT_EQ(judge(goal, {{"ratio_to_cubic", 1.0}}), "aim reached");
+  EXPECT_EQ(judge(goal, {{"ratio_to_cubic", 1.9}}), "reached");
+  EXPECT_EQ(judge(goal, {{"ratio_to_cubic", 5.16}}), "missed");
+  EXPECT_EQ(judge(goal, {{"ratio_to_cubic", 0.4}}), "missed");
+}
+
 }  // namespace
 }  // namespace farverbs::tools::compare
