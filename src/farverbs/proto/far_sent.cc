@@ -5,7 +5,7 @@
 namespace farverbs::proto {
 namespace {
 
-constexpr size_t kFirstPackets = 256;
+constexpr size_t kFirstPackets = 64;  // most connections never have more in flight
 // Below that a hole is not even looked at: merging and scheduling on one machine take as long.
 constexpr Duration kLeastReordering = Duration::microseconds(100);
 // A step of the reordering window is taken back after so many losses that were ones.
