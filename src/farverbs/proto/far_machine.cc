@@ -33,6 +33,14 @@ constexpr uint32_t kProbePackets = 2;
 constexpr uint8_t kCongestionExperienced = 3;
 constexpr unsigned kMostExponent = 15;
 
+// Far packets have a check of their own, which covers no address and no identification.
+PacketContext far_context(const PacketContext& context) {
+  PacketContext far = context;
+  if (context.unchecked != nullptr) far.unchecked = &far_icrc();
+  far.identifications = nullptr;
+  return far;
+}
+
 }  // namespace
 
 void FarMachine::start_responder() {
@@ -85,9 +93,7 @@ void FarMachine::flush() { responder_.flush(); }
 // --- Arrivals ---
 
 void FarMachine::on_packet(Time now, const wire::PacketView& packet, const PacketContext& context) {
-  PacketContext far = context;
-  if (context.unchecked != nullptr) far.unchecked = &far_icrc();
-  far.identifications = nullptr;
+  const PacketContext far = far_context(context);
   switch (packet.info->kind) {
     case OpKind::ack:
       if (!intact(packet, far)) break;
@@ -159,9 +165,7 @@ bool FarMachine::on_numbered(Time now, const wire::PacketView& packet,
 
 size_t FarMachine::on_run(Time now, const ReceivedRun& run) {
   if (run.context.unchecked == nullptr) return 0;
-  PacketContext far = run.context;
-  far.unchecked = &far_icrc();
-  far.identifications = nullptr;
+  const PacketContext far = far_context(run.context);
   const FarResponder::RunTaken taken =
       responder_.on_run({run.bytes, run.segment_size, far}, arrivals_.greatest() + 1);
   if (taken.packets == 0) return 0;
@@ -172,18 +176,14 @@ size_t FarMachine::on_run(Time now, const ReceivedRun& run) {
 }
 
 bool FarMachine::proves(const wire::PacketView& packet, const PacketContext& context) const {
-  PacketContext far = context;
-  if (context.unchecked != nullptr) far.unchecked = &far_icrc();
-  far.identifications = nullptr;
+  const PacketContext far = far_context(context);
   const PacketNumber number =
       extend_far_number(packet.far_base().number_high, packet.bth.psn, arrivals_.greatest());
   return arrivals_.plausible(number) && intact(packet, far);
 }
 
 void FarMachine::on_packet_in_error(const wire::PacketView& packet, const PacketContext& context) {
-  PacketContext far = context;
-  if (context.unchecked != nullptr) far.unchecked = &far_icrc();
-  far.identifications = nullptr;
+  const PacketContext far = far_context(context);
   if (packet.info->kind != OpKind::ack && arrivals_.any() && intact(packet, far)) {
     arrivals_.tell_now();
   }
@@ -295,7 +295,9 @@ Time FarMachine::probe_deadline() const {
   if (!sending_) return Time::never();
   if (sent_.in_flight() > 0) {
     const Duration wait = probe_timeout() * (int64_t{1} << std::min(timeouts_, 10u));
-    const Duration most = std::max({kMostProbeTimeout, sent_.smoothed_rtt() * 2, probe_timeout()});
+    const bool brisk = sent_.last_sent() - heard_ < kBriskFor;
+    const Duration most = std::max({brisk ? kBriskProbeTimeout : kMostProbeTimeout,
+                                    sent_.smoothed_rtt() * 2, probe_timeout()});
     return sent_.last_sent() + std::min(wait, most);
   }
   if (!requester_.open() || ready()) return Time::never();

@@ -499,6 +499,27 @@ TEST(FarMachine, SurvivesThirtySecondsOfDarkness) {
 }
 
 // The requester's acknowledgements get lost for longer than the responder is patient.
+// docs/far-transport.md section 6: a line that was dark for seconds is tried four times a second.
+TEST(FarMachine, ALineThatWasDarkIsSoonFoundToBeBack) {
+  Link link(far_options(), far_options());
+  link.step = Duration::milliseconds(20);
+  link.a.write(0, 8, link.b, kTarget);
+  link.run();
+  link.a.write(0, 8, link.b, kTarget);
+  const Time begin = link.a.now;
+  Time back;
+  link.run(
+      [&](const Side& from, Bytes&) {
+        const bool light = from.now - begin > Duration::seconds(5);
+        if (light && back == Time()) back = from.now;
+        return light;
+      },
+      1'000);
+  EXPECT_EQ(Side::summary(link.a.sends()), "1 success, 2 success");
+  EXPECT_GT(back - begin, Duration::seconds(5));
+  EXPECT_LE(back - begin, Duration::milliseconds(5'300));
+}
+
 TEST(FarMachine, AResponderThatGaveUpGoesOnWhenItHearsFromItsPeer) {
   Link link(far_options(), far_options());
   link.step = Duration::milliseconds(20);
