@@ -53,7 +53,6 @@ class FarArrivals {
     if (now >= deadline_) now_ = true;
   }
 
-  bool owed() const { return owed_; }
   bool owed_now() const { return now_; }
   Time deadline() const { return now_ ? Time::never() : deadline_; }
 

@@ -42,7 +42,6 @@ class FarMachine {
   Feedback take_feedback();
 
   bool failed() const { return requester_.failed() || responder_.failed(); }
-  bool requester_failed() const { return requester_.failed(); }
   bool refusing() const { return responder_.failed(); }
   model::AsyncEventType failure_event() const { return responder_.failure_event(); }
   bool drained() const { return requester_.drained(); }

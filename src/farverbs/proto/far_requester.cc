@@ -115,21 +115,23 @@ bool FarRequester::may_go_on() const {
   return !takes_receive(wqe.opcode) || precedes(wqe.packet_count, not_ready_limit_);
 }
 
+bool FarRequester::may_start_next() const {
+  return error_index_ == kNone && !failed_ && not_ready_until_.is_never() &&
+         next_index_ < qp_.send_queue.tail() && may_start(qp_.send_queue.at(next_index_));
+}
+
 bool FarRequester::ready() const {
   if (failed_) return false;
   if (!resends_.empty()) return true;
   if (sending_index_ != kNone) return may_go_on();
-  if (!not_ready_until_.is_never() || error_index_ != kNone) return false;
-  return next_index_ < qp_.send_queue.tail() && may_start(qp_.send_queue.at(next_index_));
+  return may_start_next();
 }
 
 // Starts requests until one has something to send. False: there is none.
 bool FarRequester::start_next() {
-  while (error_index_ == kNone && !failed_ && not_ready_until_.is_never() &&
-         next_index_ < qp_.send_queue.tail()) {
+  while (may_start_next()) {
     const uint64_t index = next_index_;
     SendWqe& wqe = qp_.send_queue.at(index);
-    if (!may_start(wqe)) return false;
     wqe.started = true;
     wqe.progress = 0;
     ++next_index_;
@@ -241,10 +243,8 @@ TransmitStatus FarRequester::send_new(FarOut& out) {
 }
 
 // Whether this sender has more to say at once after a packet that ends its message or not.
-bool FarRequester::more_after(const FarOut&, bool ends) const {
-  if (resends_.size() > 1 || !ends) return true;
-  if (!not_ready_until_.is_never() || error_index_ != kNone) return false;
-  return next_index_ < qp_.send_queue.tail() && may_start(qp_.send_queue.at(next_index_));
+bool FarRequester::more_after(bool ends) const {
+  return resends_.size() > 1 || !ends || may_start_next();
 }
 
 SgeWalker& FarRequester::source_for(uint64_t index) {
@@ -289,7 +289,7 @@ TransmitStatus FarRequester::send_piece(FarOut& out, uint64_t index, uint32_t of
   FarOut::Shape shape{opcode};
   shape.message = static_cast<uint32_t>(wqe.first_packet);
   shape.last = last;
-  shape.ack_request = out.ends_window(size) || !more_after(out, last || again);
+  shape.ack_request = out.ends_window(size) || !more_after(last || again);
   shape.solicited = last && (wqe.flags & model::kSolicited) != 0 && takes_receive(wqe.opcode);
   FarPacket record;
   record.content = FarContent::kData;
@@ -373,7 +373,7 @@ TransmitStatus FarRequester::send_whole(FarOut& out, uint64_t index) {
   shape.message = static_cast<uint32_t>(wqe.first_packet);
   shape.last = true;
   // The response acknowledges soon, but may be long in coming.
-  shape.ack_request = out.ends_window(size) || !more_after(out, true);
+  shape.ack_request = out.ends_window(size) || !more_after(true);
   FarPacket record;
   record.content = FarContent::kRequest;
   record.request = static_cast<uint32_t>(index);

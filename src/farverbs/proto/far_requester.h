@@ -70,7 +70,8 @@ class FarRequester {
                             bool again);
   uint32_t send_run(FarOut& out, uint64_t index, uint32_t offset);
   TransmitStatus send_whole(FarOut& out, uint64_t index);
-  bool more_after(const FarOut& out, bool ends) const;
+  bool more_after(bool ends) const;
+  bool may_start_next() const;
   uint64_t most_executed() const;
   void on_not_ready(Time now, const wire::FarAck& ack, Duration round_trip);
   OpenResponse* find_open(uint32_t message);

@@ -17,7 +17,6 @@ using wire::OpKind;
 
 namespace {
 
-constexpr uint32_t kMostBytes = uint32_t{1} << 31;
 // How far `number` is behind `reference` in the order of 32-bit numbers.
 int32_t distance(uint32_t number, uint64_t reference) {
   return static_cast<int32_t>(number - static_cast<uint32_t>(reference));
@@ -100,8 +99,8 @@ bool FarResponder::goes_on(const wire::PacketView& packet, const wire::FarBase& 
            place.offset == m.placed.end() && place.address == m.address + place.offset &&
            place.rkey == m.key && end <= m.checked_end && m.entry->holds(m.key);
   }
-  return packet.opcode() == wire::Opcode::far_send && m.kind == OpKind::send && end <= kMostBytes &&
-         packet.far_offset().offset == m.placed.end() &&
+  return packet.opcode() == wire::Opcode::far_send && m.kind == OpKind::send &&
+         end <= kMostMessageBytes && packet.far_offset().offset == m.placed.end() &&
          packet.far_sequence().receive == m.sequence && end <= m.receive->wqe.length;
 }
 

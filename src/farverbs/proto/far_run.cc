@@ -83,8 +83,7 @@ FarResponder::RunTaken FarResponder::on_run(const ReceivedRun& run, PacketNumber
     FarReceive& receive = *m.receive;
     target = receive.walker.rest_of_element(receive.wqe.sges(), offset, qp_.memory, qp_.pd,
                                             model::kLocalWrite);
-    constexpr uint32_t kMostBytes = uint32_t{1} << 31;
-    const uint32_t most = std::min(receive.wqe.length, kMostBytes) - offset;
+    const uint32_t most = std::min(receive.wqe.length, kMostMessageBytes) - offset;
     if (target.size() > most) target = target.first(most);
   }
   const size_t count = std::min(run.bytes.size() / size, target.size() / payload);

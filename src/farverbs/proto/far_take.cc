@@ -13,12 +13,6 @@ using wire::Extension;
 using wire::NakCode;
 using wire::OpKind;
 
-namespace {
-
-constexpr uint32_t kMostBytes = uint32_t{1} << 31;
-
-}  // namespace
-
 FarResponder::Verdict FarResponder::take(Arrival& arrival, FarMessage& message) {
   const OpKind kind = arrival.packet.info->kind;
   if (message.kind == OpKind::unknown) message.kind = kind;
@@ -41,7 +35,7 @@ FarResponder::Verdict FarResponder::take(Arrival& arrival, FarMessage& message) 
 // Where the packet's payload is in its message; false if that can't be.
 bool FarResponder::extent(Arrival& arrival, const FarMessage& message, uint32_t offset) const {
   const uint64_t end = uint64_t{offset} + arrival.packet.payload().size();
-  if (end > kMostBytes) return false;
+  if (end > kMostMessageBytes) return false;
   arrival.offset = offset;
   arrival.end = static_cast<uint32_t>(end);
   if (message.ended) return arrival.last ? end == message.length : end <= message.length;
@@ -71,7 +65,7 @@ FarResponder::Verdict FarResponder::take_write(Arrival& arrival, FarMessage& mes
       return fail(message, NakCode::remote_access_error, AsyncEventType::kQpAccessError);
     }
     message.checked_end = place.offset + static_cast<uint32_t>(std::min<uint64_t>(
-                                             found.room, kMostBytes - place.offset));
+                                             found.room, kMostMessageBytes - place.offset));
     message.entry = found.entry;
     message.memory = reinterpret_cast<uintptr_t>(found.memory) - place.offset;
   }
@@ -155,7 +149,7 @@ FarResponder::Verdict FarResponder::take_read_or_atomic(const Arrival& arrival,
     asked.address = reth.address;
     asked.key = reth.rkey;
     asked.wanted = reth.length;
-    if (reth.length > kMostBytes) return invalid(message);
+    if (reth.length > kMostMessageBytes) return invalid(message);
   } else {
     const wire::AtomicEth atomic = arrival.packet.atomic_eth();
     asked.address = atomic.address;

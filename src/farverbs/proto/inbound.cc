@@ -10,12 +10,6 @@ namespace farverbs::proto {
 using model::CompletionStatus;
 using model::MemoryVerdict;
 
-namespace {
-
-constexpr uint32_t kMostBytes = uint32_t{1} << 31;
-
-}  // namespace
-
 bool Inbound::continues(const Arrival& arrival) const {
   const wire::OpKind kind = arrival.kind();
   return !arrival.begins() && ((kind == wire::OpKind::send && kind_ == Kind::kSend) ||
@@ -55,12 +49,13 @@ Verdict Inbound::check_length(const Arrival& arrival) const {
   if (!fits) return Verdict::kInvalidRequest;
   const uint64_t before = arrival.begins() ? 0 : received_;
   const uint64_t after = before + payload;
-  if (after > kMostBytes) return Verdict::kInvalidRequest;
+  if (after > kMostMessageBytes) return Verdict::kInvalidRequest;
   if (arrival.kind() == wire::OpKind::send) {
     return after <= receive_.length ? Verdict::kContinue : Verdict::kReceiveTooSmall;
   }
   const uint32_t length = arrival.begins() ? arrival.packet.reth().length : length_;
-  const bool agrees = arrival.ends() ? after == length : after < length && length <= kMostBytes;
+  const bool agrees =
+      arrival.ends() ? after == length : after < length && length <= kMostMessageBytes;
   return agrees ? Verdict::kContinue : Verdict::kInvalidRequest;
 }
 
@@ -125,10 +120,10 @@ Inbound::Continuation Inbound::continuation() {
     // The last byte comes with the LAST packet.
     return {wire::Opcode::rc_write_middle, memory_ + received_, (length_ - received_ - 1) / mtu};
   }
-  if (kind_ == Kind::kSend && received_ < std::min(receive_.length, kMostBytes)) {
+  if (kind_ == Kind::kSend && received_ < std::min(receive_.length, kMostMessageBytes)) {
     const std::span<std::byte> piece =
         walker_.rest_of_element(receive_.sges(), received_, qp_.memory, qp_.pd, model::kLocalWrite);
-    const uint64_t room = std::min(receive_.length, kMostBytes) - received_;
+    const uint64_t room = std::min(receive_.length, kMostMessageBytes) - received_;
     return {wire::Opcode::rc_send_middle, piece.data(), std::min(room, piece.size()) / mtu};
   }
   return {};

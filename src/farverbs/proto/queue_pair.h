@@ -28,6 +28,9 @@
 
 namespace farverbs::proto {
 
+// The longest message that there is.
+inline constexpr uint32_t kMostMessageBytes = uint32_t{1} << 31;
+
 // What a packet's surroundings say: its source (for UD completions and address checks).
 struct PacketContext {
   Endpoint source;
