@@ -484,6 +484,22 @@ TEST(FarMachine, NextDoorTheQpsTimeoutCounts) {
   EXPECT_LE(link.a.now - begin, Duration::seconds(3));
 }
 
+TEST(FarMachine, OnTheSameHostTheQpsTimeoutCountsHoweverSlowItIs) {
+  Options options = far_options();
+  options.timeout = 8;  // 1 ms
+  Link link(options, options);
+  link.step = Duration::milliseconds(20);  // a busy processor, not a long line
+  link.a.qp->qp().attributes.address_vector.destination_gid =
+      IpAddress::parse("127.0.0.1")->to_gid();
+  link.a.write(0, 100, link.b, kTarget);
+  link.run();
+  link.a.write(0, 100, link.b, kTarget);
+  const Time begin = link.a.now;
+  link.run([](const Side&, Bytes&) { return false; });
+  EXPECT_EQ(Side::summary(link.a.sends()), "1 success, 2 transport retries exceeded");
+  EXPECT_LE(link.a.now - begin, Duration::seconds(5));
+}
+
 TEST(FarMachine, SurvivesThirtySecondsOfDarkness) {
   Link link(far_options(), far_options());
   link.step = Duration::milliseconds(20);
