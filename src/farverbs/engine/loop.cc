@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "farverbs/proto/placing.h"
+#include "farverbs/wire/cm_messages.h"
+
 namespace farverbs::engine {
 namespace {
 
@@ -66,7 +69,7 @@ Result<void> Loop::modify(Time now, LoopQp& qp, const model::QpAttributes& attri
                           uint32_t mask) {
   FV_TRY(qp.pair.modify(now, attributes, mask, config_.limits));
   const model::AddressVector* av =
-      qp.pair.qp().type == model::QpType::kUd ? nullptr : qp.pair.next_flow();
+      model::is_datagram(qp.pair.qp().type) ? nullptr : qp.pair.next_flow();
   const model::QpState state = qp.pair.qp().state.load();
   if (state == model::QpState::kReset || av == nullptr) {
     settle(now, qp);
@@ -92,6 +95,7 @@ void Loop::fail(Time now, LoopQp& qp) {
 bool Loop::step(Time now, StepKind kind) {
   ++counters_.steps;
   const size_t received = receive(now);
+  if (management_ != nullptr) management_->retry(now);
   run_timers(now);
   take_rung(now);
   // In the midst of a stream one acknowledgement can say what several would.
@@ -138,7 +142,12 @@ void Loop::on_burst(Time now, const io::RxBurst& burst) {
       if (qp != nullptr) settle(now, *qp);
       qp = qps_.find(qpn);
       if (qp == nullptr) {
-        ++counters_.unknown_qpn;
+        if (qpn == kManagementQpn && management_ != nullptr) {
+          on_management(now, *packet, context);
+          context.expected_ip_id = flow.identifications.next();
+        } else {
+          ++counters_.unknown_qpn;
+        }
         continue;
       }
     }
@@ -154,6 +163,35 @@ void Loop::on_burst(Time now, const io::RxBurst& burst) {
     context.expected_ip_id = flow.identifications.next();
   }
   if (qp != nullptr) settle(now, *qp);
+}
+
+void Loop::on_management(Time now, const wire::PacketView& packet,
+                         const proto::PacketContext& context) {
+  if (packet.info->service != wire::Service::ud || packet.deth().qkey != wire::kGsiQkey ||
+      packet.payload().size() != wire::kMadSize || !proto::intact(packet, context)) {
+    ++counters_.malformed_packets;
+    return;
+  }
+  const auto answer = management_->route(
+      now, {context.source, context.destination, context.traffic_class, packet.payload()});
+  if (!answer || !flush_burst(now)) return;
+  io::TxFlow flow;
+  flow.destination = {context.source.address, port_.local().port};
+  flow.traffic_class = context.traffic_class;
+  wire::Bth bth;
+  bth.opcode = static_cast<uint8_t>(wire::Opcode::ud_send_only);
+  bth.dest_qp = packet.deth().source_qp;
+  bth.psn = packet.bth.psn;
+  std::array<std::byte, wire::packet_size(wire::Opcode::ud_send_only, wire::kMadSize)> place;
+  wire::TxBurst burst;
+  burst.reset(place, 1);
+  burst.append(place.size());
+  const size_t header =
+      wire::emit_headers(place.data(), bth, wire::Deth{wire::kGsiQkey, 0, kManagementQpn});
+  wire::seal(place.data(), header, std::span<const std::byte>(*answer),
+             wire::IcrcFlow::roce_v2(port_.local(), flow.destination), 0);
+  // If it does not leave it is lost like any other: who asked asks again.
+  (void)port_.send(flow, burst);
 }
 
 Loop::ReceiveFlow& Loop::receive_flow(const io::RxBurst& burst) {
@@ -314,7 +352,7 @@ void Loop::transmit_acks(Time now, StepKind kind) {
 }
 
 Path* Loop::flow_of(LoopQp& qp) {
-  if (qp.pair.qp().type != model::QpType::kUd) return qp.path;
+  if (!model::is_datagram(qp.pair.qp().type)) return qp.path;
   const model::AddressVector* av = qp.pair.next_flow();
   return av != nullptr ? &path_for(*av, false) : nullptr;
 }
@@ -511,6 +549,7 @@ Time Loop::next_deadline() const {
     if (!turns.empty()) return Time();
   }
   Time earliest = timers_.next();
+  if (management_ != nullptr) earliest = std::min(earliest, management_->next_retry());
   if (LoopQp* owing = self.owing_.front()) {
     earliest = std::min(earliest, owing->ack_owed_since + config_.ack_delay);
   }

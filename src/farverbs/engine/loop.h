@@ -23,6 +23,7 @@
 #include "farverbs/engine/path.h"
 #include "farverbs/engine/qp_table.h"
 #include "farverbs/engine/timers.h"
+#include "farverbs/io/management.h"
 #include "farverbs/io/port.h"
 #include "farverbs/proto/queue_pair.h"
 
@@ -92,6 +93,10 @@ class Loop {
   const LoopCounters& counters() const { return counters_; }
   io::Port& port() { return port_; }
   const LoopConfig& config() const { return config_; }
+  // Where datagrams to QP1 go from here on; without it they are dropped.
+  void route_management(std::unique_ptr<io::ManagementRouter> router) {
+    management_ = std::move(router);
+  }
   // Every QP of this loop, for shutting down and for tools.
   template <typename F>
   void for_each_qp(F&& f) const {
@@ -111,6 +116,7 @@ class Loop {
 
   size_t receive(Time now);
   void on_burst(Time now, const io::RxBurst& burst);
+  void on_management(Time now, const wire::PacketView& packet, const proto::PacketContext& context);
   ReceiveFlow& receive_flow(const io::RxBurst& burst);
   void run_timers(Time now);
   void take_rung(Time now);
@@ -173,6 +179,7 @@ class Loop {
   std::array<Turns, model::kTrafficClasses> turns_;
   IntrusiveList<LoopQp, &LoopQp::ack_link> owing_;  // oldest debt first
   IntrusiveList<Path, &Path::paced_link> paced_;    // paths whose pacer holds QPs back
+  std::unique_ptr<io::ManagementRouter> management_;
   std::atomic<LoopQp*> rung_{nullptr};
   struct AddressHash {
     size_t operator()(const IpAddress& address) const { return address.hash(); }

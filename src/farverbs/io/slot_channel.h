@@ -39,7 +39,6 @@ class SlotChannel {
   uint64_t rejected() const { return rejected_; }  // malformed, or from another user
 
  private:
-  static constexpr size_t kHeaderBytes = 48;
   static constexpr size_t kPayloadBytes = size_t{64} << 10;
 
   SlotChannel(const Endpoint& endpoint, uint8_t slot, FileDescriptor fd);

@@ -26,6 +26,8 @@ std::string service_name(const Endpoint& endpoint, uint64_t service_id) {
   return "farverbs/" + endpoint.to_string() + "/service/" + id;
 }
 
+std::string agent_name(uint16_t agent) { return "farverbs/cm/" + std::to_string(agent); }
+
 AbstractAddress::AbstractAddress(const std::string& name) {
   FV_CHECK(name.size() + kMostDigits < sizeof address.sun_path);
   address.sun_family = AF_UNIX;

@@ -24,6 +24,14 @@ inline constexpr size_t kSlots = 256;
 std::string slot_prefix(const Endpoint& endpoint);  // a slot's name without its number
 std::string service_name(const Endpoint& endpoint, uint64_t service_id);
 
+// The connection manager's agent of a process, which is named in the top bits of its communication
+// identifiers: "farverbs/cm/291". Agent 0 is nobody's.
+inline constexpr unsigned kAgentBits = 12;
+std::string agent_name(uint16_t agent);
+constexpr uint16_t agent_of(uint32_t communication_id) {
+  return static_cast<uint16_t>(communication_id >> (32 - kAgentBits));
+}
+
 struct AbstractAddress {
   sockaddr_un address{};
   socklen_t size = 0;

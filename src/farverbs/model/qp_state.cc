@@ -169,6 +169,7 @@ Result<void> check_values(const QpAttributes& a, uint32_t mask, const QpLimits& 
 std::span<const QpTransition> qp_transitions() { return kTransitions; }
 
 const QpTransition* find_transition(QpType type, QpState from, QpState to) {
+  if (type == kGsi) type = kUd;
   for (const QpTransition& transition : kTransitions) {
     if (transition.type == type && transition.from == from && transition.to == to) {
       return &transition;
@@ -300,6 +301,8 @@ const char* to_string(QpType type) {
       return "UC";
     case kUd:
       return "UD";
+    case kGsi:
+      return "GSI";
   }
   return "unknown type";
 }

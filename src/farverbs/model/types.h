@@ -12,7 +12,10 @@
 
 namespace farverbs::model {
 
-enum class QpType : uint8_t { kRc, kUc, kUd };
+// kGsi is a UD QP whose datagrams come from QP1 (IBTA vol. 1, 13.5.1: general services): what a
+// connection manager sends with. It receives nothing: what is sent to QP1 is for whom it concerns.
+enum class QpType : uint8_t { kRc, kUc, kUd, kGsi };
+constexpr bool is_datagram(QpType type) { return type == QpType::kUd || type == QpType::kGsi; }
 enum class QpState : uint8_t { kReset, kInit, kRtr, kRts, kSqd, kSqe, kErr };
 inline constexpr size_t kQpStates = 7;
 

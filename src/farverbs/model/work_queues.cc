@@ -35,6 +35,7 @@ constexpr uint32_t opcodes_of(QpType type) {
     case QpType::kUc:
       return kUnreliableOpcodes;
     case QpType::kUd:
+    case QpType::kGsi:
       return kDatagramOpcodes;
   }
   return 0;
@@ -68,7 +69,7 @@ uint64_t length_of(std::span<const ScatterGatherElement> sges) {
   const uint32_t opcode = bit(request.opcode);
   if ((opcodes_of(type) & opcode) == 0) {
     return invalid(std::string("opcode ") + to_string(request.opcode) + " does not exist on a " +
-                   (type == QpType::kUd ? "UD" : "UC") + " QP");
+                   (is_datagram(type) ? "UD" : "UC") + " QP");
   }
   if ((request.flags & ~kAllSendFlags) != 0) {
     return invalid("flags has unknown bits, got " + text(request.flags));
@@ -96,7 +97,7 @@ uint64_t length_of(std::span<const ScatterGatherElement> sges) {
   if ((opcode & kAtomicOpcodes) != 0 && length != kAtomicBytes) {
     return invalid("length of an atomic's sges must be 8 bytes, got " + text(length));
   }
-  if (type == QpType::kUd) return invalid("address_vector is missing; a UD request needs one");
+  if (is_datagram(type)) return invalid("address_vector is missing; a UD request needs one");
   return invalid("window is missing; a bind needs one");
 }
 
@@ -123,7 +124,7 @@ Result<void> SendQueue::post(QpType type, const SendWorkRequest& request) {
       ((request.flags & kFence) == 0 || type == QpType::kRc) && request.sges.size() <= max_sge_ &&
       (!inlined || ((opcode & kPayloadOpcodes) != 0 && length <= max_inline_)) &&
       length <= kMaxMessageBytes && ((opcode & kAtomicOpcodes) == 0 || length == kAtomicBytes) &&
-      (type != QpType::kUd || request.address_vector != nullptr) &&
+      (!is_datagram(type) || request.address_vector != nullptr) &&
       (request.opcode != SendOpcode::kBindWindow || request.window != nullptr);
   if (!good) return explain(type, request, length, max_sge_, max_inline_);
 
@@ -156,7 +157,7 @@ Result<void> SendQueue::post(QpType type, const SendWorkRequest& request) {
   wqe.packet_count = 0;
   wqe.progress = 0;
   wqe.window = nullptr;
-  if (type == QpType::kUd) {
+  if (is_datagram(type)) {
     wqe.address_vector = *request.address_vector;
     wqe.remote_qpn = request.remote_qpn;
     wqe.remote_qkey = request.remote_qkey;

@@ -5,6 +5,7 @@
 #include "farverbs/proto/rc_machine.h"
 #include "farverbs/proto/uc_machine.h"
 #include "farverbs/proto/ud_machine.h"
+#include "farverbs/wire/cm_messages.h"
 
 namespace farverbs::proto {
 
@@ -45,6 +46,7 @@ QueuePair::QueuePair(const model::QpInit& init, Qpn qpn, model::MemoryTable& mem
       uc_ = std::make_unique<UcMachine>(qp_, config_);
       break;
     case QpType::kUd:
+    case QpType::kGsi:
       ud_ = std::make_unique<UdMachine>(qp_, config_);
       break;
   }
@@ -65,7 +67,9 @@ Result<void> QueuePair::modify(Time now, const model::QpAttributes& attributes, 
   FV_TRY(model::check_modify(qp_.type, from, attributes, mask, limits));
   model::apply_attributes(qp_.attributes, attributes, mask);
   // A datagram has no path MTU of its own: the port's it is.
-  if (qp_.type == QpType::kUd) qp_.attributes.path_mtu = limits.max_path_mtu;
+  if (is_datagram(qp_.type)) qp_.attributes.path_mtu = limits.max_path_mtu;
+  // QP1's is what it is, whatever is asked for (C9-53).
+  if (qp_.type == QpType::kGsi) qp_.attributes.qkey = wire::kGsiQkey;
   if ((mask & model::kAttrState) == 0) return {};
   const QpState to = attributes.state;
   qp_.state.store(to, std::memory_order_relaxed);
@@ -109,7 +113,7 @@ Result<void> QueuePair::post_send(const model::SendWorkRequest& request) {
   if (state == QpState::kReset || state == QpState::kInit || state == QpState::kRtr) {
     return wrong_state("post_send", state, "RTS");
   }
-  if (qp_.type == QpType::kUd) {
+  if (is_datagram(qp_.type)) {
     uint64_t length = 0;
     for (const model::ScatterGatherElement& sge : request.sges) length += sge.length;
     const uint32_t most = model::bytes_of(qp_.attributes.path_mtu);

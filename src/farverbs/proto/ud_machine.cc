@@ -187,7 +187,8 @@ bool UdMachine::build(Turn& turn, const model::SendWqe& wqe, size_t size) {
   bth.dest_qp = wqe.remote_qpn;
   bth.psn = psn_;
   const bool own = (wqe.remote_qkey & kOwnQkeyBit) != 0;
-  const wire::Deth deth{own ? qp_.attributes.qkey : wqe.remote_qkey, 0, qp_.qpn};
+  const Qpn source = qp_.type == model::QpType::kGsi ? kManagementQpn : qp_.qpn;
+  const wire::Deth deth{own ? qp_.attributes.qkey : wqe.remote_qkey, 0, source};
   const uint16_t identification = turn.burst().next_identification();
   std::byte* const place = turn.burst().append(size);
   const size_t header = immediate ? wire::emit_headers(place, bth, deth, wire::ImmDt{wqe.immediate})

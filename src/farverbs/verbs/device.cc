@@ -87,6 +87,8 @@ Result<Device> Device::open(const DeviceOptions& options) {
     FV_ASSIGN(std::unique_ptr<engine::Shard> shard,
               engine::Shard::create(std::move(port), state->memory, state->entropy, config, slot,
                                     state->followers, options.background_progress));
+    FV_ASSIGN(std::unique_ptr<io::ManagementRouter> router, io::ManagementRouter::create());
+    shard->with_loop([&](engine::Loop& loop, Time) { loop.route_management(std::move(router)); });
     state->shards.push_back(std::move(shard));
   }
   if (options.stats || stats_wanted_by_environment()) {

@@ -111,7 +111,7 @@ QpAddress QueuePair::address() const {
 Result<void> QueuePair::connect(const QpAddress& peer, const ConnectOptions& options) {
   using namespace model;
   const QpType kind = type();
-  if (kind == QpType::kUd)
+  if (model::is_datagram(kind))
     return invalid("connect is for RC and UC; use activate_datagrams for UD");
   QpAttributes a;
   a.state = QpState::kInit;

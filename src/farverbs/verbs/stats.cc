@@ -95,6 +95,8 @@ const char* name_of(QpType type) {
       return "UC";
     case QpType::kUd:
       return "UD";
+    case QpType::kGsi:
+      return "GSI";
   }
   return "?";
 }

@@ -1,0 +1,182 @@
+#include "farverbs/io/management.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+namespace farverbs::io {
+namespace {
+
+using wire::CmAttribute;
+using wire::CmReject;
+using wire::CmRejected;
+using wire::Mad;
+
+FileDescriptor unix_socket() {
+  return FileDescriptor(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+Mad rejection(const wire::MadHeader& header, uint32_t to, CmRejected message, CmReject reason) {
+  wire::CmRej rej;
+  rej.remote_comm_id = to;
+  rej.message = static_cast<uint8_t>(message);
+  rej.reason = static_cast<uint16_t>(reason);
+  return make_cm_mad(CmAttribute::rej, header.transaction, rej);
+}
+
+// What the sender should know when there is nobody for its message; nothing for what answers itself
+// or is best forgotten.
+std::optional<Mad> answer_for_nobody(const wire::MadHeader& header,
+                                     std::span<const std::byte> mad) {
+  switch (static_cast<CmAttribute>(header.attribute)) {
+    case CmAttribute::req:
+      return rejection(header, wire::cm_body<wire::CmReq>(mad).local_comm_id, CmRejected::req,
+                       CmReject::invalid_service_id);
+    case CmAttribute::rep:
+      return rejection(header, wire::cm_body<wire::CmRep>(mad).local_comm_id, CmRejected::rep,
+                       CmReject::invalid_communication_id);
+    case CmAttribute::rtu:
+      // One that asks for an answer: its sender wants to know whether the connection's other end
+      // lives.
+      if (header.attribute_modifier == 0) return std::nullopt;
+      return rejection(header, wire::cm_body<wire::CmRtu>(mad).local_comm_id, CmRejected::other,
+                       CmReject::invalid_communication_id);
+    case CmAttribute::dreq: {
+      const auto dreq = wire::cm_body<wire::CmDreq>(mad);
+      return make_cm_mad(CmAttribute::drep, header.transaction,
+                         wire::CmDrep{dreq.remote_comm_id, dreq.local_comm_id, {}});
+    }
+    case CmAttribute::sidr_req: {
+      const auto request = wire::cm_body<wire::CmSidrReq>(mad);
+      wire::CmSidrRep reply;
+      reply.request_id = request.request_id;
+      reply.status = static_cast<uint8_t>(wire::SidrStatus::invalid_service_id);
+      reply.service_id = request.service_id;
+      return make_cm_mad(CmAttribute::sidr_rep, header.transaction, reply);
+    }
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+Result<ManagementSocket> ManagementSocket::bind(const std::string& name) {
+  FileDescriptor fd = unix_socket();
+  if (!fd.valid()) return Error::from_errno("cannot open a unix socket");
+  const int on = 1;
+  if (setsockopt(fd.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0) {
+    return Error::from_errno("cannot ask for senders' credentials on a unix socket");
+  }
+  const AbstractAddress address(name);
+  if (::bind(fd.get(), address.generic(), address.size) != 0) {
+    return Error::from_errno("cannot bind the unix socket @" + name);
+  }
+  return ManagementSocket(std::move(fd));
+}
+
+bool ManagementSocket::receive(ManagementDatagram& datagram, Mad& storage) const {
+  // What is rejected must not hide what follows, but must not keep the caller here either.
+  for (int attempt = 0; attempt < 8; ++attempt) {
+    std::byte header[kHandoverHeaderBytes];
+    iovec data[2] = {{header, sizeof header}, {storage.data(), storage.size()}};
+    alignas(cmsghdr) std::byte control[CMSG_SPACE(sizeof(ucred))];
+    msghdr message{};
+    message.msg_iov = data;
+    message.msg_iovlen = 2;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    const ssize_t length = ::recvmsg(fd_.get(), &message, MSG_CMSG_CLOEXEC);
+    if (length < 0) return false;
+    RxBurst burst;
+    if (length == static_cast<ssize_t>(sizeof header + storage.size()) && from_this_user(message) &&
+        get_handover_header(header, burst)) {
+      datagram = {burst.source, burst.destination, burst.traffic_class, storage};
+      return true;
+    }
+  }
+  return false;
+}
+
+bool is_bound(const std::string& name) {
+  const FileDescriptor fd = unix_socket();
+  const AbstractAddress address(name);
+  return ::connect(fd.get(), address.generic(), address.size) == 0;
+}
+
+Result<std::unique_ptr<ManagementRouter>> ManagementRouter::create() {
+  FileDescriptor fd = unix_socket();
+  if (!fd.valid()) return Error::from_errno("cannot open a unix socket");
+  return std::unique_ptr<ManagementRouter>(new ManagementRouter(std::move(fd)));
+}
+
+std::optional<Mad> ManagementRouter::route(Time now, const ManagementDatagram& datagram) {
+  const std::optional<wire::MadHeader> header = wire::cm_header(datagram.mad);
+  if (!header) return std::nullopt;
+  Handed handed = Handed::kNobody;
+  const auto to_service = [&](uint64_t service_id) {
+    handed = hand_over(now, service_name(datagram.destination, service_id), datagram);
+    if (handed != Handed::kNobody) return;
+    const IpAddress any = datagram.destination.address.is_v4() ? IpAddress() : IpAddress::v6({});
+    handed = hand_over(now, service_name({any, datagram.destination.port}, service_id), datagram);
+  };
+  const auto to_agent = [&](uint32_t communication_id) {
+    const uint16_t agent = agent_of(communication_id);
+    if (agent != 0) handed = hand_over(now, agent_name(agent), datagram);
+  };
+  switch (static_cast<CmAttribute>(header->attribute)) {
+    case CmAttribute::req:
+      to_service(wire::cm_body<wire::CmReq>(datagram.mad).service_id);
+      break;
+    case CmAttribute::sidr_req:
+      to_service(wire::cm_body<wire::CmSidrReq>(datagram.mad).service_id);
+      break;
+    case CmAttribute::sidr_rep:
+      to_agent(wire::cm_body<wire::CmSidrRep>(datagram.mad).request_id);
+      break;
+    default:
+      // All others begin with the sender's identifier and the receiver's, as RTU does.
+      to_agent(wire::cm_body<wire::CmRtu>(datagram.mad).remote_comm_id);
+  }
+  if (handed != Handed::kNobody) return std::nullopt;
+  return answer_for_nobody(*header, datagram.mad);
+}
+
+ManagementRouter::Handed ManagementRouter::hand_over(Time now, const std::string& name,
+                                                     const ManagementDatagram& datagram) {
+  Waiting message{AbstractAddress(name), now, {}};
+  RxBurst burst;
+  burst.segment_size = datagram.mad.size();
+  burst.source = datagram.source;
+  burst.destination = datagram.destination;
+  burst.traffic_class = datagram.traffic_class;
+  put_handover_header(message.bytes.data(), burst);
+  std::copy(datagram.mad.begin(), datagram.mad.end(), message.bytes.begin() + kHandoverHeaderBytes);
+  const Handed handed = send(message.name, message.bytes);
+  if (handed == Handed::kFull && waiting_.size() < kMostWaiting) {
+    waiting_.push_back(message);
+    next_retry_ = std::min(next_retry_, now + kRetryAfter);
+  }
+  return handed;
+}
+
+ManagementRouter::Handed ManagementRouter::send(const AbstractAddress& name,
+                                                std::span<const std::byte> bytes) const {
+  if (::sendto(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL, name.generic(), name.size) >=
+      0) {
+    return Handed::kDone;
+  }
+  return errno == ECONNREFUSED || errno == ENOENT ? Handed::kNobody : Handed::kFull;
+}
+
+void ManagementRouter::retry_waiting(Time now) {
+  for (size_t n = waiting_.size(); n > 0; --n) {
+    const Waiting& first = waiting_.front();
+    const bool full = send(first.name, first.bytes) == Handed::kFull;
+    if (full && now - first.since < kGiveUpAfter) waiting_.push_back(first);
+    waiting_.pop_front();
+  }
+  next_retry_ = waiting_.empty() ? Time::never() : now + kRetryAfter;
+}
+
+}  // namespace farverbs::io
