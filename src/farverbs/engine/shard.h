@@ -73,6 +73,9 @@ class Shard {
   // Returns when no step that began before is still running.
   void quiesce() { std::lock_guard lock(mutex_); }
 
+  // See io::Port; takes no lock.
+  std::vector<int> sockets() const { return port_->sockets(); }
+
   struct Counters {
     uint64_t inline_steps = 0;
     uint64_t background_steps = 0;

@@ -49,6 +49,7 @@ class FaultPort final : public Port {
   }
   size_t receive(std::span<RxBurst> bursts) override;
   int wait_fd() const override { return inner_->wait_fd(); }
+  std::vector<int> sockets() const override { return inner_->sockets(); }
 
  private:
   enum class Fate { kUnharmed, kLost, kDuplicated, kCorrupted, kReordered };

@@ -22,6 +22,7 @@ class PcapPort final : public Port {
   SendStatus send(const TxFlow& flow, const wire::TxBurst& burst) override;
   size_t receive(std::span<RxBurst> bursts) override;
   int wait_fd() const override { return inner_->wait_fd(); }
+  std::vector<int> sockets() const override { return inner_->sockets(); }
 
   Port& inner() { return *inner_; }
   // Datagrams that could not be written (the disk is full); the traffic goes on.

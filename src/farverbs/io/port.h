@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "farverbs/base/ip_address.h"
 #include "farverbs/base/result.h"
@@ -75,6 +76,10 @@ class Port {
   // To be waited for level-triggered: receive() may give nothing a few times although it is
   // readable.
   virtual int wait_fd() const = 0;
+
+  // Its sockets. For the child of a fork, which must close its copies: as long as one is open, the
+  // kernel goes on to deliver to the socket.
+  virtual std::vector<int> sockets() const { return {}; }
 };
 
 }  // namespace farverbs::io

@@ -159,6 +159,13 @@ void SharedPort::forward(uint8_t slot, const RxBurst& run) {
   }
 }
 
+std::vector<int> SharedPort::sockets() const {
+  std::vector<int> sockets = port_->sockets();
+  sockets.push_back(channel_.fd());
+  sockets.push_back(repair_.fd());
+  return sockets;
+}
+
 void SharedPort::answer_probes(const RxBurst& run) {
   for (size_t at = 0; at < run.bytes.size(); at += run.segment_size) {
     const auto probe = SteeringProbe::parse(

@@ -50,6 +50,7 @@ class SharedPort final : public Port {
   }
   size_t receive(std::span<RxBurst> bursts) override;
   int wait_fd() const override { return wait_.get(); }
+  std::vector<int> sockets() const override;
 
  private:
   // The unix socket is looked at in every so many calls, and in the next one after it had

@@ -29,6 +29,7 @@ class UdpPort final : public Port {
   SendStatus send(const TxFlow& flow, const wire::TxBurst& burst) override;
   size_t receive(std::span<RxBurst> bursts) override;
   int wait_fd() const override { return socket_.fd.get(); }
+  std::vector<int> sockets() const override { return {socket_.fd.get()}; }
 
  private:
   // Datagrams that arrive one by one are fetched up to so many a call; merged ones one a call, into

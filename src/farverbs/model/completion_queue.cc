@@ -53,7 +53,11 @@ bool CompletionQueue::push(const WorkCompletion& completion, bool solicited) {
     }
   }
   if (!first_overflow) {
-    ring_[tail_ & (slots_ - 1)] = completion;
+    WorkCompletion& slot = ring_[tail_ & (slots_ - 1)];
+    slot = completion;
+    if (Time(*clock)() = clock_.load(std::memory_order_relaxed); clock != nullptr) {
+      slot.time = clock();
+    }
     ++tail_;
     size_.store(count + 1, std::memory_order_release);
     if (armed_ != Armed::kNo &&

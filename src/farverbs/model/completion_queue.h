@@ -11,6 +11,7 @@
 
 #include "farverbs/base/result.h"
 #include "farverbs/base/spinlock.h"
+#include "farverbs/base/time.h"
 #include "farverbs/model/types.h"
 
 namespace farverbs::model {
@@ -55,9 +56,14 @@ class CompletionQueue {
   // EINVAL if more completions are queued than fit.
   Result<void> resize(uint32_t capacity);
 
+  // From here on completions carry the time of their push, as `clock` tells it.
+  void stamp_with(Time (*clock)()) { clock_.store(clock, std::memory_order_release); }
+
   void* context() const { return context_; }
   // References of QPs; a queue may be destroyed only at 0.
   std::atomic<uint32_t> users{0};
+  // The notifier's: events that it has given to the application.
+  uint64_t events_taken = 0;
 
  private:
   enum class Armed : uint8_t { kNo, kSolicited, kAny };
@@ -72,6 +78,7 @@ class CompletionQueue {
   Armed armed_ = Armed::kNo;
   std::atomic<uint32_t> size_{0};
   std::atomic<bool> error_{false};
+  std::atomic<Time (*)()> clock_{nullptr};
   void* context_;
   CompletionNotifier* notifier_;
   AsyncEventSink* events_;

@@ -9,6 +9,7 @@
 
 #include "farverbs/base/ids.h"
 #include "farverbs/base/ip_address.h"
+#include "farverbs/base/time.h"
 
 namespace farverbs::model {
 
@@ -125,7 +126,12 @@ enum class CompletionOpcode : uint8_t {
   kReceiveWithImmediate,  // an RDMA WRITE with immediate consumed a receive
 };
 
-enum CompletionFlags : uint8_t { kGrhPresent = 1, kWithImmediate = 2, kWithInvalidate = 8 };
+enum CompletionFlags : uint8_t {
+  kGrhPresent = 1,
+  kWithImmediate = 2,
+  kWithInvalidate = 8,
+  kOverIpv4 = 16,  // UD receives: the GRH's place holds an IPv4 header
+};
 
 // For any status but success only wr_id, status, qpn and vendor_error are valid.
 struct WorkCompletion {
@@ -141,6 +147,7 @@ struct WorkCompletion {
   Qpn qpn;
   Qpn source_qpn;  // UD receives
   uint16_t pkey_index = 0;
+  Time time;  // when it was pushed, if its queue stamps completions
 };
 
 struct QpCapabilities {

@@ -121,6 +121,7 @@ void UdMachine::receive(const wire::PacketView& packet, const PacketContext& con
   completion.opcode = model::CompletionOpcode::kReceive;
   completion.byte_length = static_cast<uint32_t>(payload + kGrhBytes);
   completion.flags = model::kGrhPresent;
+  if (context.source.address.is_v4()) completion.flags |= model::kOverIpv4;
   completion.qpn = qp_.qpn;
   completion.source_qpn = packet.deth().source_qp;
   if (packet.has(wire::Extension::imm)) {

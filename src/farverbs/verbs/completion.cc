@@ -15,10 +15,8 @@ ChannelState::~ChannelState() {
 }
 
 void ChannelState::on_completion_event(model::CompletionQueue& queue) {
-  {
-    std::lock_guard lock(mutex);
-    events.push_back(&queue);
-  }
+  std::lock_guard lock(mutex);
+  events.push_back(&queue);
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(event_fd, &one, sizeof one);
 }
@@ -43,6 +41,10 @@ size_t CompletionQueue::poll(std::span<WorkCompletion> completions) {
   const size_t n = state_->queue->poll(completions);
   if (n > 0) return n;
   state_->device->poll_shards();
+  return state_->queue->poll(completions);
+}
+
+size_t CompletionQueue::take(std::span<WorkCompletion> completions) {
   return state_->queue->poll(completions);
 }
 
@@ -116,17 +118,26 @@ bool CompletionQueue::in_error() const { return state_->queue->in_error(); }
 uint32_t CompletionQueue::capacity() const { return state_->queue->capacity(); }
 Result<void> CompletionQueue::resize(uint32_t capacity) { return state_->queue->resize(capacity); }
 void* CompletionQueue::context() const { return state_->queue->context(); }
+void CompletionQueue::stamp_completions() { state_->queue->stamp_with(io::os_now); }
+
+uint64_t CompletionQueue::end_events() {
+  if (state_->channel == nullptr) return 0;
+  state_->channel->forget(*state_->queue);
+  std::lock_guard lock(state_->channel->mutex);
+  return state_->queue->events_taken;
+}
 
 int CompletionChannel::fd() const { return state_->event_fd; }
 
 std::optional<void*> CompletionChannel::get_event(Duration timeout) {
   const Time deadline = io::os_now() + timeout;
   for (;;) {
-    uint64_t count = 0;
-    if (::read(state_->event_fd, &count, sizeof count) == sizeof count) {
-      std::lock_guard lock(state_->mutex);
+    if (std::lock_guard lock(state_->mutex); !state_->events.empty()) {
+      uint64_t count = 0;
+      [[maybe_unused]] const ssize_t n = ::read(state_->event_fd, &count, sizeof count);
       model::CompletionQueue* queue = state_->events.front();
       state_->events.pop_front();
+      ++queue->events_taken;
       return queue->context();
     }
     const Time now = io::os_now();

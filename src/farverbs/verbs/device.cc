@@ -154,13 +154,13 @@ Result<ProtectionDomain> Device::allocate_pd() {
 Result<CompletionChannel> Device::create_channel() {
   auto channel = std::make_shared<detail::ChannelState>();
   channel->device = state_;
-  channel->event_fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC | EFD_SEMAPHORE);
+  channel->event_fd = ::eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
   if (channel->event_fd < 0) return Error::from_errno("cannot create a completion channel");
   return CompletionChannel(std::move(channel));
 }
 
 Result<CompletionQueue> Device::create_cq(uint32_t capacity, CompletionChannel* channel,
-                                          void* context) {
+                                          void* context, model::AsyncEventSink* events) {
   if (capacity == 0 || capacity > state_->attributes.max_cqe) {
     return invalid("the capacity of a completion queue must be 1 to " +
                    std::to_string(state_->attributes.max_cqe) + ", got " +
@@ -169,8 +169,8 @@ Result<CompletionQueue> Device::create_cq(uint32_t capacity, CompletionChannel* 
   auto cq = std::make_shared<detail::CqState>();
   cq->device = state_;
   if (channel != nullptr) cq->channel = channel->state_;
-  cq->queue = std::make_unique<model::CompletionQueue>(capacity, context, cq->channel.get(),
-                                                       &state_->events);
+  cq->queue = std::make_unique<model::CompletionQueue>(
+      capacity, context, cq->channel.get(), events != nullptr ? events : &state_->events);
   return CompletionQueue(std::move(cq));
 }
 
@@ -180,5 +180,18 @@ std::string Device::stats_socket() const {
   return state_->stats != nullptr ? state_->stats->path() : std::string();
 }
 bool Device::progress() { return state_->poll_shards(); }
+
+void Device::hand_over() {
+  for (auto& shard : state_->shards) shard->hand_over();
+}
+
+std::vector<int> Device::sockets() const {
+  std::vector<int> sockets;
+  for (const auto& shard : state_->shards) {
+    const std::vector<int> its = shard->sockets();
+    sockets.insert(sockets.end(), its.begin(), its.end());
+  }
+  return sockets;
+}
 
 }  // namespace farverbs::verbs

@@ -41,6 +41,7 @@ ScatterGatherElement MemoryRegion::sge(uint64_t offset, uint32_t length) const {
 Result<void> MemoryRegion::deregister() { return state_->deregister(); }
 
 MemoryKey MemoryWindow::rkey() const { return MemoryKey(state_->entry->key.load()); }
+MemoryKey MemoryWindow::handle_key() const { return state_->entry->handle_key; }
 model::MemoryEntry* MemoryWindow::entry() const { return state_->entry; }
 
 Result<MemoryRegion> ProtectionDomain::register_memory(void* memory, uint64_t length,
@@ -90,7 +91,8 @@ Result<MemoryWindow> ProtectionDomain::allocate_window(bool type2) {
 }
 
 Result<SharedReceiveQueue> ProtectionDomain::create_srq(uint32_t max_wr, uint32_t max_sge,
-                                                        void* context) {
+                                                        void* context,
+                                                        model::AsyncEventSink* events) {
   const DeviceAttributes& limits = state_->device->attributes;
   if (max_wr == 0 || max_wr > limits.max_srq_wr) {
     return invalid("max_wr of a shared receive queue must be 1 to " +
@@ -104,6 +106,7 @@ Result<SharedReceiveQueue> ProtectionDomain::create_srq(uint32_t max_wr, uint32_
   srq->pd = state_;
   srq->queue = std::make_unique<model::ReceiveQueue>(max_wr, max_sge, true);
   srq->context = context;
+  srq->events = events != nullptr ? events : &state_->device->events;
   return SharedReceiveQueue(std::move(srq));
 }
 
@@ -112,9 +115,10 @@ Result<void> SharedReceiveQueue::post_receive(const ReceiveWorkRequest& request)
 }
 
 void SharedReceiveQueue::arm_limit(uint32_t limit) {
-  state_->queue->arm_limit(limit, &state_->pd->device->events, state_->context);
+  state_->queue->arm_limit(limit, state_->events, state_->context);
 }
 
+uint32_t SharedReceiveQueue::limit() const { return state_->queue->limit(); }
 uint32_t SharedReceiveQueue::count() const { return state_->queue->count(); }
 
 }  // namespace farverbs::verbs

@@ -52,7 +52,8 @@ Result<QueuePair> ProtectionDomain::create_qp(const QueuePairInit& init) {
   qp.pd = state_->id;
   qp.context = init.context;
   auto created = handle->shard->with_loop(
-      [&](engine::Loop& loop, Time) { return loop.create_qp(qp, &device.events); });
+      [&, events = init.events != nullptr ? init.events : &device.events](
+          engine::Loop& loop, Time) { return loop.create_qp(qp, events); });
   if (!created.ok()) return std::move(created).error();
   handle->qp = *created;
   return QueuePair(std::move(handle));
@@ -192,6 +193,13 @@ Result<void> QueuePair::post_send(std::span<const SendWorkRequest> requests, siz
   if (posted != nullptr) *posted = n;
   if (n > 0) state_->shard->posted(*state_->qp, n);
   return result;
+}
+
+uint32_t QueuePair::send_room() const {
+  const model::SendQueue& queue = state_->qp->pair.qp().send_queue;
+  // The head first: it never passes a tail that is read later.
+  const uint64_t head = queue.head();
+  return queue.capacity() - static_cast<uint32_t>(queue.tail() - head);
 }
 
 Result<void> QueuePair::post_receive(const ReceiveWorkRequest& request) {

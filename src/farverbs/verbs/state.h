@@ -143,7 +143,8 @@ struct WindowState {
   ~WindowState();
 };
 
-// A channel's descriptor is a semaphore: one count for each event.
+// A channel's descriptor is a semaphore: one count for each event, always, under the mutex. So a
+// count is taken without ever blocking, whatever the descriptor's flags, which are the user's.
 struct ChannelState final : model::CompletionNotifier {
   std::shared_ptr<DeviceState> device;
   int event_fd = -1;
@@ -167,6 +168,7 @@ struct SrqState {
   std::shared_ptr<PdState> pd;
   std::unique_ptr<model::ReceiveQueue> queue;
   void* context = nullptr;
+  model::AsyncEventSink* events = nullptr;
 };
 
 struct QpHandleState {

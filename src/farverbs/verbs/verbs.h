@@ -27,6 +27,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "farverbs/base/ids.h"
 #include "farverbs/base/ip_address.h"
@@ -34,6 +35,10 @@
 #include "farverbs/base/time.h"
 #include "farverbs/model/traffic_class.h"
 #include "farverbs/model/types.h"
+
+namespace farverbs::model {
+class AsyncEventSink;
+}
 
 namespace farverbs::verbs {
 
@@ -158,9 +163,11 @@ class Device {
   const DeviceOptions& options() const;
 
   Result<ProtectionDomain> allocate_pd();
-  // capacity: completions that can wait. channel: see CompletionChannel; context: for async events.
+  // capacity: completions that can wait. channel: see CompletionChannel; context: for async events,
+  // which go to `events` (model/completion_queue.h), or to the device's own queue.
   Result<CompletionQueue> create_cq(uint32_t capacity, CompletionChannel* channel = nullptr,
-                                    void* context = nullptr);
+                                    void* context = nullptr,
+                                    model::AsyncEventSink* events = nullptr);
   Result<CompletionChannel> create_channel();
 
   // The oldest asynchronous event, if there is one; async_fd() is readable when there is.
@@ -173,6 +180,11 @@ class Device {
 
   // One turn of every shard's loop, in this thread; true if anything moved.
   bool progress();
+  // This thread polls no more: what it owes leaves, the background thread takes over.
+  void hand_over();
+  // The sockets, for the child of a fork: a copy that it does not close keeps the kernel delivering
+  // to them when the parent has closed its own. There is nothing else that the child may do.
+  std::vector<int> sockets() const;
 
   std::shared_ptr<detail::DeviceState> state() const { return state_; }
 
@@ -203,7 +215,9 @@ class MemoryRegion {
 // A type 1 or type 2 memory window (man ibv_alloc_mw).
 class MemoryWindow {
  public:
-  MemoryKey rkey() const;
+  MemoryKey rkey() const;  // 0 while it is not bound
+  // What it was bound with last, or would be bound with by ibv_inc_rkey(3)'s rule.
+  MemoryKey handle_key() const;
   model::MemoryEntry* entry() const;  // for SendWorkRequest::window
 
  private:
@@ -220,6 +234,8 @@ struct QueuePairInit {
   QpCapabilities capabilities;
   bool signal_all = false;
   void* context = nullptr;
+  // Where its async events go; nullptr: to the device's own queue. Outlives the QP.
+  model::AsyncEventSink* events = nullptr;
 };
 
 // What a peer must know to connect to a QP.
@@ -283,6 +299,8 @@ class QueuePair {
   Result<void> post_send(std::span<const SendWorkRequest> requests, size_t* posted = nullptr);
   Result<void> post_receive(const ReceiveWorkRequest& request);
   Result<void> post_receive(std::span<const ReceiveWorkRequest> requests, size_t* posted = nullptr);
+  // How many requests the send queue has room for.
+  uint32_t send_room() const;
 
  private:
   friend class ProtectionDomain;
@@ -295,6 +313,7 @@ class SharedReceiveQueue {
   Result<void> post_receive(const ReceiveWorkRequest& request);
   // SRQ_LIMIT_REACHED is raised once when fewer than `limit` receives are left.
   void arm_limit(uint32_t limit);
+  uint32_t limit() const;  // 0: not armed, or reached
   uint32_t count() const;
 
  private:
@@ -308,6 +327,8 @@ class CompletionQueue {
   // Moves up to completions.size() completions out, oldest first, driving the device's loop when
   // there is none yet. Never blocks. 0: nothing yet. An overflowed queue gives what it still has.
   size_t poll(std::span<WorkCompletion> completions);
+  // Like poll, but gives only what is there: the device's loop is not driven.
+  size_t take(std::span<WorkCompletion> completions);
   // Like poll, but waits until there is at least one, spinning for DeviceOptions::spin and then
   // blocking. 0 after `timeout`.
   size_t wait(std::span<WorkCompletion> completions, Duration timeout = Duration::max());
@@ -318,6 +339,11 @@ class CompletionQueue {
   uint32_t capacity() const;
   Result<void> resize(uint32_t capacity);
   void* context() const;
+  // Completions carry the time they were pushed at.
+  void stamp_completions();
+  // How many events of this queue the channel has given out; waiting ones are dropped, so that the
+  // number stays what it is once nothing uses the queue any more.
+  uint64_t end_events();
 
  private:
   friend class Device;
@@ -327,7 +353,8 @@ class CompletionQueue {
   std::shared_ptr<detail::CqState> state_;
 };
 
-// Where armed completion queues report, with a descriptor for poll(2) and epoll(7).
+// Where armed completion queues report, with a descriptor for poll(2) and epoll(7), which is
+// readable while events wait. It is nobody's to read from.
 class CompletionChannel {
  public:
   int fd() const;
@@ -353,7 +380,9 @@ class ProtectionDomain {
   Result<MemoryRegion> allocate_memory(uint64_t length, uint32_t access);
   Result<MemoryWindow> allocate_window(bool type2);
   Result<QueuePair> create_qp(const QueuePairInit& init);
-  Result<SharedReceiveQueue> create_srq(uint32_t max_wr, uint32_t max_sge, void* context = nullptr);
+  // events: as Device::create_cq.
+  Result<SharedReceiveQueue> create_srq(uint32_t max_wr, uint32_t max_sge, void* context = nullptr,
+                                        model::AsyncEventSink* events = nullptr);
 
  private:
   friend class Device;
