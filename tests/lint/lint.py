@@ -24,6 +24,7 @@ ROWS = {
     "io": 3, "proto": 3,
     "engine": 4,
     "verbs": 5, "sim": 5,
+    "abi": 6,
 }
 CPP_SUFFIXES = (".h", ".cc")
 TEXT_SUFFIXES = CPP_SUFFIXES + (".py", ".sh", ".md", ".cmake", ".txt", ".json", ".yml", ".yaml", "")
@@ -55,7 +56,8 @@ def in_rooms(*rooms):
 def may_read_clocks(path):
     """What waits for the operating system, and the programs; everything else is given the time."""
     name = os.path.basename(path)
-    return (path.startswith(("src/tools/", "src/farverbs/io/", "src/farverbs/verbs/", "examples/", "bench/"))
+    return (path.startswith(("src/tools/", "src/farverbs/io/", "src/farverbs/verbs/", "src/farverbs/abi/",
+                             "examples/", "bench/"))
             or (path.startswith("src/farverbs/engine/") and "os" in re.split(r"[_.]", name))
             or is_test(path))
 
@@ -133,7 +135,7 @@ def linked_rooms(cmake_text):
     """(rooms a library links, rooms its tests link as well) of a farverbs_room(...) call."""
     text = re.sub(r"#[^\n]*", "", cmake_text)
     rooms, test_rooms = set(), set()
-    for call in re.findall(r"farverbs_(?:room|tests)\s*\((.*?)\)", text, re.DOTALL):
+    for call in re.findall(r"farverbs_(?:room|tests|drop_in)\s*\((.*?)\)", text, re.DOTALL):
         key = None
         for word in call.split():
             if word in ("SOURCES", "ROOMS", "LIBRARIES", "TEST_ROOMS"):
@@ -157,9 +159,12 @@ class Lint:
     def read_links(self):
         direct, test_direct = {}, {}
         for path in self.paths:
-            match = re.fullmatch(r"src/farverbs/(\w+)/CMakeLists.txt", path)
+            # A room may have folders, each with a library of its own.
+            match = re.fullmatch(r"src/farverbs/(\w+)(?:/\w+)?/CMakeLists.txt", path)
             if match:
-                direct[match.group(1)], test_direct[match.group(1)] = linked_rooms(self.read(path))
+                rooms, test_rooms = linked_rooms(self.read(path))
+                direct.setdefault(match.group(1), set()).update(rooms)
+                test_direct.setdefault(match.group(1), set()).update(test_rooms)
         # A library passes on what it links.
         def reach(rooms):
             reached, queue = set(), list(rooms)
