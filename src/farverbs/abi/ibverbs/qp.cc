@@ -28,7 +28,11 @@ static_assert(same(model::kAttrState, IBV_QP_STATE) && same(model::kAttrAddressV
               same(model::kAttrCapabilities, IBV_QP_CAP) &&
               same(model::kAttrDestinationQpn, IBV_QP_DEST_QPN));
 
+// What a connection manager sends with; verbs.h has no name for the kernel's number.
+constexpr int kGsi = 1;
+
 Result<verbs::QpType> type_of(ibv_qp_type type) {
+  if (static_cast<int>(type) == kGsi) return verbs::QpType::kGsi;
   switch (type) {
     case IBV_QPT_RC:
       return verbs::QpType::kRc;
