@@ -100,13 +100,22 @@ bool Loop::step(Time now, StepKind kind) {
   take_rung(now);
   // In the midst of a stream one acknowledgement can say what several would.
   if (!drained_) kind = StepKind::kPolling;
-  return transmit(now, kind) || received > 0;
+  const bool moved = transmit(now, kind) || received > 0;
+  if (moved && tidy_at_.is_never()) tidy_at_ = now + proto::kQuiet;
+  if (now >= tidy_at_) tidy(now);
+  return moved;
 }
 
 bool Loop::step_transmit(Time now, StepKind kind) {
   ++counters_.steps;
   take_rung(now);
   return transmit(now, kind);
+}
+
+void Loop::tidy(Time now) {
+  bool again = false;
+  for_each_qp([&](LoopQp& qp) { again |= qp.pair.trim(now); });
+  tidy_at_ = again ? now + proto::kQuiet : Time::never();
 }
 
 size_t Loop::receive(Time now) {
@@ -548,7 +557,7 @@ Time Loop::next_deadline() const {
   for (const Turns& turns : turns_) {
     if (!turns.empty()) return Time();
   }
-  Time earliest = timers_.next();
+  Time earliest = std::min(timers_.next(), tidy_at_);
   if (management_ != nullptr) earliest = std::min(earliest, management_->next_retry());
   if (LoopQp* owing = self.owing_.front()) {
     earliest = std::min(earliest, owing->ack_owed_since + config_.ack_delay);

@@ -119,6 +119,9 @@ class Loop {
   void on_management(Time now, const wire::PacketView& packet, const proto::PacketContext& context);
   ReceiveFlow& receive_flow(const io::RxBurst& burst);
   void run_timers(Time now);
+  // A second after packets have moved, and each second while they do: QPs that were quiet since
+  // give back what they do not need.
+  void tidy(Time now);
   void take_rung(Time now);
   // After any call into a QP: feedback to its path, timer, its place among the senders.
   void settle(Time now, LoopQp& qp);
@@ -210,6 +213,7 @@ class Loop {
   bool streaming_ = false;
   bool port_blocked_ = false;  // burst_ waits for room in the port
   Time port_retry_ = Time::never();
+  Time tidy_at_ = Time::never();
 
   // Not on the stack: to initialize them costs a poll that finds nothing a quarter of its time.
   std::array<io::RxBurst, 32> received_;

@@ -23,12 +23,16 @@ void FarArrivals::start(PacketNumber first) {
   greatest_ = first - 1;
 }
 
+// The first range that begins behind `number`.
+size_t FarArrivals::first_behind(PacketNumber number) const {
+  return ranges_.partition_point([number](const Range& r) { return r.begin <= number; });
+}
+
 bool FarArrivals::seen(PacketNumber number) const {
   if (number > greatest_) return false;
   if (number < floor_) return true;
-  auto range = std::upper_bound(ranges_.begin(), ranges_.end(), number,
-                                [](PacketNumber n, const Range& r) { return n < r.begin; });
-  return range != ranges_.begin() && number < std::prev(range)->end;
+  const size_t behind = first_behind(number);
+  return behind > 0 && number < ranges_[behind - 1].end;
 }
 
 bool FarArrivals::insert(PacketNumber number) {
@@ -37,24 +41,23 @@ bool FarArrivals::insert(PacketNumber number) {
     ranges_.back().told = 0;
     return true;
   }
-  auto next = std::upper_bound(ranges_.begin(), ranges_.end(), number,
-                               [](PacketNumber n, const Range& r) { return n < r.begin; });
-  if (next != ranges_.begin()) {
-    auto before = std::prev(next);
-    if (number < before->end) return false;
-    if (number == before->end) {
-      ++before->end;
-      before->told = 0;
-      if (next != ranges_.end() && next->begin == before->end) {
-        before->end = next->end;
+  const size_t next = first_behind(number);
+  if (next > 0) {
+    Range& before = ranges_[next - 1];
+    if (number < before.end) return false;
+    if (number == before.end) {
+      ++before.end;
+      before.told = 0;
+      if (next < ranges_.size() && ranges_[next].begin == before.end) {
+        before.end = ranges_[next].end;
         ranges_.erase(next);
       }
       return true;
     }
   }
-  if (next != ranges_.end() && next->begin == number + 1) {
-    next->begin = number;
-    next->told = 0;
+  if (next < ranges_.size() && ranges_[next].begin == number + 1) {
+    ranges_[next].begin = number;
+    ranges_[next].told = 0;
     return true;
   }
   ranges_.insert(next, {number, number + 1, 0});

@@ -5,9 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 
 #include "farverbs/base/ids.h"
+#include "farverbs/base/ring.h"
 #include "farverbs/base/time.h"
 #include "farverbs/wire/far_headers.h"
 
@@ -56,6 +56,7 @@ class FarArrivals {
   bool owed_now() const { return now_; }
   Time deadline() const { return now_ ? Time::never() : deadline_; }
 
+  size_t memory_bytes() const { return ranges_.memory_bytes(); }
   // Ranges that the next acknowledgement has behind its header; at most 255.
   size_t plan() const;
   // Fills header fields and `planned` ranges at `ranges`, and notes that it was told.
@@ -67,10 +68,11 @@ class FarArrivals {
     PacketNumber end;
     uint8_t told;
   };
+  size_t first_behind(PacketNumber number) const;
   bool insert(PacketNumber number);
   size_t lowest_untold() const;
 
-  std::deque<Range> ranges_;  // ascending
+  Ring<Range, 2> ranges_;  // ascending
   PacketNumber first_ = 0;
   PacketNumber floor_ = 0;  // ranges below were forgotten
   PacketNumber greatest_ = 0;

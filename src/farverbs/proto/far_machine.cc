@@ -60,7 +60,16 @@ void FarMachine::start_requester() { requester_.start(); }
 
 size_t FarMachine::memory_bytes() const {
   return sent_.memory_bytes() + requester_.memory_bytes() + responder_.memory_bytes() +
-         response_resends_.size() * sizeof(Resend);
+         arrivals_.memory_bytes() + response_resends_.memory_bytes();
+}
+
+bool FarMachine::trim(Time now) {
+  if (now - std::max(last_arrival_, sent_.last_sent()) < kQuiet) return true;
+  sent_.trim();
+  requester_.trim();
+  responder_.trim();
+  if (response_resends_.empty()) response_resends_.release();
+  return sent_.in_flight() > 0;
 }
 
 Feedback FarMachine::take_feedback() {
@@ -97,8 +106,7 @@ void FarMachine::on_packet(Time now, const wire::PacketView& packet, const Packe
   switch (packet.info->kind) {
     case OpKind::ack:
       if (!intact(packet, far)) break;
-      last_arrival_ = now;
-      gave_up_ = false;
+      arrived(now);
       return on_acknowledge(now, packet);
     case OpKind::write:
     case OpKind::send:
@@ -110,8 +118,7 @@ void FarMachine::on_packet(Time now, const wire::PacketView& packet, const Packe
     case OpKind::probe:
     case OpKind::repair:
       if (on_numbered(now, packet, far)) {
-        last_arrival_ = now;
-        gave_up_ = false;
+        arrived(now);
         return;
       }
       break;
@@ -169,7 +176,7 @@ size_t FarMachine::on_run(Time now, const ReceivedRun& run) {
   const FarResponder::RunTaken taken =
       responder_.on_run({run.bytes, run.segment_size, far}, arrivals_.greatest() + 1);
   if (taken.packets == 0) return 0;
-  last_arrival_ = now;
+  arrived(now);
   const bool congested = (far.traffic_class & 3) == kCongestionExperienced;
   arrivals_.add_run(now, taken.packets, taken.base, taken.ack_request, congested);
   return taken.packets;
@@ -308,8 +315,8 @@ Time FarMachine::probe_deadline() const {
 }
 
 Time FarMachine::next_timer() const {
-  return std::min(
-      {arrivals_.deadline(), sent_.loss_deadline(), requester_.next_timer(), probe_deadline()});
+  return std::min({arrivals_.deadline(), sent_.loss_deadline(), requester_.next_timer(),
+                   probe_deadline()});
 }
 
 void FarMachine::on_timer(Time now) {
@@ -320,6 +327,12 @@ void FarMachine::on_timer(Time now) {
   }
   requester_.on_timer(now);
   if (now >= probe_deadline()) on_probe_timeout(now);
+}
+
+// A packet that proved whole.
+void FarMachine::arrived(Time now) {
+  last_arrival_ = now;
+  gave_up_ = false;
 }
 
 void FarMachine::on_probe_timeout(Time now) {

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 
+#include "farverbs/base/ring.h"
 #include "farverbs/proto/far_arrivals.h"
 #include "farverbs/proto/far_out.h"
 #include "farverbs/proto/far_requester.h"
@@ -49,7 +49,8 @@ class FarMachine {
   void on_packet_in_error(const wire::PacketView& packet, const PacketContext& context);
   void stop();   // ERR: what is in flight leaves it
   void flush();  // receives
-  size_t memory_bytes() const;
+  size_t memory_bytes() const;  // of heap
+  bool trim(Time now);          // see QueuePair::trim()
 
  private:
   struct Resend {
@@ -72,6 +73,7 @@ class FarMachine {
   Duration probe_timeout() const;
   Duration give_up_after() const;
   Time probe_deadline() const;
+  void arrived(Time now);
 
   model::Qp& qp_;
   const TransportConfig& config_;
@@ -79,7 +81,7 @@ class FarMachine {
   FarSent sent_;
   FarRequester requester_;
   FarResponder responder_;
-  std::deque<Resend> response_resends_;
+  Ring<Resend> response_resends_;
   Feedback feedback_;
   bool sending_ = false;
   bool probe_wanted_ = false;    // an empty packet that asks for an acknowledgement

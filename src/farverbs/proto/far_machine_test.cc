@@ -207,6 +207,35 @@ TEST(FarMachine, TheResponderRepairsReadResponses) {
   expect_silent(link.b);
 }
 
+// What thousands of connections cost that have nothing to say.
+TEST(FarMachine, IsSmallOnceItIsQuiet) {
+  constexpr size_t kMost = 1'700;
+  Link link(far_options(), far_options());
+  const auto bytes = [](const Side& side) {
+    const QueuePair::Footprint footprint = side.qp->footprint();
+    return footprint.total_bytes - footprint.ring_bytes;
+  };
+  for (int i = 0; i < 3; ++i) {
+    post_exchange(link);
+    link.run();
+    link.a.sends();
+    link.b.receives();
+    for (Side* side : {&link.a, &link.b}) {
+      EXPECT_GT(bytes(*side), kMost);
+      EXPECT_TRUE(side->qp->trim(side->now));
+      EXPECT_GT(bytes(*side), kMost);
+      EXPECT_FALSE(side->qp->trim(side->now + kQuiet));
+      EXPECT_LE(bytes(*side), kMost);
+    }
+  }
+  // What is on its way is not forgotten.
+  link.a.write(0, 1'000, link.b, kTarget);
+  EXPECT_EQ(link.a.poll().size(), 1u);
+  EXPECT_TRUE(link.a.qp->trim(link.a.now + kQuiet));
+  link.run();
+  EXPECT_EQ(link.a.sends().size(), 1u);
+}
+
 TEST(FarMachine, TailLossIsRepairedByTheProbeTimeout) {
   Link link(far_options(), far_options());
   link.a.write(0, 100, link.b, kTarget);

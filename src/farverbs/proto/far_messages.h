@@ -69,14 +69,18 @@ class FarMessages {
 
   // nullptr: nothing of it has arrived. number >= first().
   FarMessage* find(uint64_t number) {
-    return number - first_ < ring_.size() ? ring_[number & mask()].get() : nullptr;
+    return number - first_ < room_ahead() ? place(number).get() : nullptr;
   }
-  FarMessage* front() { return ring_.empty() ? nullptr : ring_[first_ & mask()].get(); }
+  FarMessage* front() { return store_ == nullptr ? nullptr : place(first_).get(); }
   // nullptr: no room.
   FarMessage* add(uint64_t number);
   // The front was carried out, or (without a record) need not be remembered any more.
   void pop_front();
   void clear();  // forgets all; first() stays
+  // A quiet time: gives back what is not in use.
+  void trim() {
+    if (count_ == 0) clear();
+  }
   void restart(uint64_t number) {
     clear();
     first_ = end_ = number;
@@ -96,18 +100,18 @@ class FarMessages {
   // Bytes [low, high) of memory have been written for message `number`.
   void note_written(uint64_t number, uintptr_t low, uintptr_t high) {
     if (number == first_) return;  // nothing before it can come any more
-    hulls_[number & mask()].extend(low, high);
-    blocks_[(number & mask()) / kBlock].extend(low, high);
+    store_->hulls[number & mask()].extend(low, high);
+    store_->blocks[(number & mask()) / kBlock].extend(low, high);
   }
   // f(message) for each message behind `number` that may have written into [low, high).
   template <typename F>
   void for_each_later_writer(uint64_t number, uintptr_t low, uintptr_t high, F&& f) {
     for (uint64_t n = number + 1; n < end_;) {
-      if (n % kBlock == 0 && !blocks_[(n & mask()) / kBlock].meets(low, high)) {
+      if (n % kBlock == 0 && !store_->blocks[(n & mask()) / kBlock].meets(low, high)) {
         n += kBlock;
         continue;
       }
-      if (hulls_[n & mask()].meets(low, high)) f(*ring_[n & mask()]);
+      if (store_->hulls[n & mask()].meets(low, high)) f(*place(n));
       ++n;
     }
   }
@@ -129,7 +133,17 @@ class FarMessages {
       high = std::max(high, h);
     }
   };
-  uint64_t mask() const { return ring_.size() - 1; }
+  // Only a peer whose messages have several packets, or come out of order, makes this needed.
+  struct Store {
+    std::vector<std::unique_ptr<FarMessage>> ring;  // a power of two
+    std::vector<std::unique_ptr<FarMessage>> spare;
+    std::vector<Hull> hulls;   // as ring
+    std::vector<Hull> blocks;  // of kBlock hulls
+    BlockPool pool;
+  };
+  uint64_t room_ahead() const { return store_ == nullptr ? 0 : store_->ring.size(); }
+  uint64_t mask() const { return store_->ring.size() - 1; }
+  std::unique_ptr<FarMessage>& place(uint64_t number) { return store_->ring[number & mask()]; }
   void grow(uint64_t number);
   void rebuild_block(size_t block);
   void forget(std::unique_ptr<FarMessage>& message);
@@ -139,11 +153,7 @@ class FarMessages {
   uint64_t first_ = 0;
   uint64_t end_ = 0;
   size_t count_ = 0;
-  std::vector<std::unique_ptr<FarMessage>> ring_;  // a power of two
-  std::vector<std::unique_ptr<FarMessage>> spare_;
-  std::vector<Hull> hulls_;   // as ring_
-  std::vector<Hull> blocks_;  // of kBlock hulls
-  BlockPool pool_;
+  std::unique_ptr<Store> store_;  // once a message needs a record
 };
 
 }  // namespace farverbs::proto

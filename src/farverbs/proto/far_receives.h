@@ -33,6 +33,10 @@ class FarReceives {
   // Completes all that are in hand or queued as flushed, in order. An SRQ keeps what is queued.
   void flush();
   void reset();
+  // A quiet time: gives back what nothing is kept in.
+  void trim() {
+    if (done_ == taken_) ring_ = decltype(ring_)();
+  }
   size_t memory_bytes() const;
 
  private:

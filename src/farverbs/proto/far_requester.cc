@@ -81,9 +81,16 @@ void FarRequester::stop() {
   not_ready_retries_ = 0;
 }
 
+void FarRequester::trim() {
+  if (resends_.empty()) resends_.release();
+  if (held_resends_.empty()) held_resends_.release();
+  if (responses_.empty()) responses_.release();
+}
+
 size_t FarRequester::memory_bytes() const {
-  size_t bytes = (resends_.size() + held_resends_.size()) * sizeof(Resend);
-  for (const OpenResponse& open : responses_) bytes += sizeof open + open.arrived.memory_bytes();
+  size_t bytes =
+      resends_.memory_bytes() + held_resends_.memory_bytes() + responses_.memory_bytes();
+  for (const OpenResponse& open : responses_) bytes += open.arrived.memory_bytes();
   return bytes;
 }
 
@@ -154,7 +161,8 @@ bool FarRequester::start_next() {
         fail_at(index, CompletionStatus::kLocalProtectionError);
         return false;
       }
-      OpenResponse& open = responses_.emplace_back();
+      responses_.push_back({});
+      OpenResponse& open = responses_.back();
       open.index = index;
       open.message = static_cast<uint32_t>(next_message_);
     }
@@ -584,7 +592,7 @@ void FarRequester::on_not_ready(Time now, const wire::FarAck& ack, Duration roun
     const uint32_t begun = i == sending_index_ ? sending_offset_ : wqe.length;
     if (begun > 0 || wqe.length == 0) held_resends_.push_back({i, 0, begun, wqe.length == 0});
   }
-  std::erase_if(resends_, [&](const Resend& resend) {
+  resends_.erase_if([&](const Resend& resend) {
     const SendWqe& wqe = qp_.send_queue.at(resend.index);
     return takes_receive(wqe.opcode) && !precedes(wqe.packet_count, limit);
   });
@@ -600,7 +608,7 @@ void FarRequester::on_not_ready(Time now, const wire::FarAck& ack, Duration roun
 void FarRequester::on_timer(Time now) {
   if (now < not_ready_until_) return;
   not_ready_until_ = Time::never();
-  resends_.insert(resends_.end(), held_resends_.begin(), held_resends_.end());
+  for (const Resend& resend : held_resends_) resends_.push_back(resend);
   held_resends_.clear();
 }
 
@@ -640,8 +648,8 @@ void FarRequester::fail_at(uint64_t index, CompletionStatus status) {
   // Nothing of it or of what comes after is sent any more.
   if (sending_index_ != kNone && sending_index_ >= index) sending_index_ = kNone;
   const auto after = [index](const Resend& resend) { return resend.index >= index; };
-  std::erase_if(resends_, after);
-  std::erase_if(held_resends_, after);
+  resends_.erase_if(after);
+  held_resends_.erase_if(after);
   settle_error();
 }
 

@@ -4,8 +4,7 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
-
+#include "farverbs/base/ring.h"
 #include "farverbs/proto/byte_ranges.h"
 #include "farverbs/proto/far_out.h"
 #include "farverbs/proto/sge_walker.h"
@@ -38,6 +37,8 @@ class FarRequester {
   bool failed() const { return failed_; }
   void fail_oldest(model::CompletionStatus status);
   void stop();
+  // A quiet time: gives back what nothing is kept in.
+  void trim();
   size_t memory_bytes() const;
 
  private:
@@ -100,9 +101,9 @@ class FarRequester {
   uint64_t sending_index_ = kNone;
   uint32_t sending_offset_ = 0;
 
-  std::deque<Resend> resends_;
-  std::deque<Resend> held_resends_;  // until not_ready_until_
-  std::deque<OpenResponse> responses_;
+  Ring<Resend> resends_;
+  Ring<Resend> held_resends_;  // until not_ready_until_
+  Ring<OpenResponse> responses_;
   Time not_ready_until_ = Time::never();
   Time not_ready_again_;  // what is told before is about the time before the pause
   uint32_t not_ready_limit_ = 0;

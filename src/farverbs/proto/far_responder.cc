@@ -263,6 +263,13 @@ void FarResponder::flush() {
   receives_.flush();
 }
 
+void FarResponder::trim() {
+  if (current_ == nullptr) messages_.trim();
+  receives_.trim();
+  placer_.reset();
+  if (responses_.empty()) responses_ = decltype(responses_)();
+}
+
 size_t FarResponder::memory_bytes() const {
   return messages_.memory_bytes() + receives_.memory_bytes() + placer_.memory_bytes() +
          responses_.capacity() * sizeof(Response);

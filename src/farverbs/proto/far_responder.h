@@ -94,6 +94,8 @@ class FarResponder {
   model::AsyncEventType failure_event() const;
   // The QP is in the error state: receives in hand and queued are flushed in order.
   void flush();
+  // A quiet time: gives back what nothing is kept in.
+  void trim();
   size_t memory_bytes() const;  // of heap
 
  private:

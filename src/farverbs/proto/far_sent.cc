@@ -5,7 +5,7 @@
 namespace farverbs::proto {
 namespace {
 
-constexpr size_t kFirstPackets = 64;  // most connections never have more in flight
+constexpr size_t kFirstPackets = 8;  // what a connection with little to say has in flight
 // Below that a hole is not even looked at: merging and scheduling on one machine take as long.
 constexpr Duration kLeastReordering = Duration::microseconds(100);
 // A step of the reordering window is taken back after so many losses that were ones.
@@ -38,13 +38,26 @@ void FarSent::start(PacketNumber first, uint64_t seed) {
 
 size_t FarSent::memory_bytes() const {
   return packets_.capacity() * sizeof(FarPacket) + open_.capacity() * sizeof(uint64_t) +
-         marks_.size() * sizeof(FlightMark);
+         skipped_.memory_bytes() + holes_.memory_bytes() + marks_.memory_bytes() +
+         decoded_.capacity() * sizeof(Range);
+}
+
+void FarSent::trim() {
+  if (base_ != next_) return;
+  packets_ = decltype(packets_)();
+  open_ = decltype(open_)();
+  mask_ = 0;
+  decoded_ = decltype(decoded_)();
+  skipped_.release();
+  holes_.release();
+  marks_base_ += static_cast<uint32_t>(marks_.size());
+  marks_.release();
 }
 
 void FarSent::grow() {
   const size_t size = packets_.empty() ? kFirstPackets : packets_.size() * 2;
   std::vector<FarPacket> packets(size);
-  std::vector<uint64_t> open_bits(size / 64);
+  std::vector<uint64_t> open_bits((size + 63) / 64);
   const uint64_t mask = size - 1;
   for (PacketNumber n = base_; n < next_; ++n) {
     packets[n & mask] = at(n);

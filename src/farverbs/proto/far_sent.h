@@ -5,11 +5,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <span>
 #include <vector>
 
 #include "farverbs/base/ids.h"
+#include "farverbs/base/ring.h"
 #include "farverbs/base/time.h"
 #include "farverbs/proto/queue_pair.h"
 #include "farverbs/wire/far_headers.h"
@@ -57,6 +57,8 @@ class FarSent {
   bool full() const { return next_ - base_ >= kMostPackets; }
   size_t in_flight() const { return in_flight_; }  // packets
   size_t memory_bytes() const;
+  // A quiet time: gives back what nothing is kept in.
+  void trim();
 
   // Packets that may be added with consecutive numbers.
   uint64_t run_room() const {
@@ -123,9 +125,9 @@ class FarSent {
   PacketNumber greatest_ = 0;  // acknowledged
   PacketNumber next_skip_ = 0;
   uint64_t chance_ = 0;
-  std::deque<PacketNumber> skipped_;
-  std::deque<PacketNumber> holes_;  // open below greatest_, ascending
-  std::deque<FlightMark> marks_;    // of packets from base_ on
+  Ring<PacketNumber> skipped_;
+  Ring<PacketNumber> holes_;  // open below greatest_, ascending
+  Ring<FlightMark> marks_;    // of packets from base_ on
   uint32_t marks_base_ = 0;
   Time mark_time_;
   std::vector<Range> decoded_;

@@ -188,6 +188,8 @@ void QueuePair::fail(Time now) {
   with_machine([&](auto& machine) { machine.fail(now); });
 }
 
+bool QueuePair::trim(Time now) { return rc_ != nullptr && rc_->trim(now); }
+
 QueuePair::Footprint QueuePair::footprint() const {
   Footprint footprint;
   footprint.ring_bytes = qp_.send_queue.memory_bytes() + qp_.receive_queue.memory_bytes();

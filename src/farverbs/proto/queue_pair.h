@@ -175,6 +175,9 @@ struct TransportConfig {
   uint64_t secret = 0;
 };
 
+// A QP without packets for so long is idle.
+inline constexpr Duration kQuiet = Duration::seconds(1);
+
 class RcMachine;
 class UcMachine;
 class UdMachine;
@@ -233,6 +236,10 @@ class QueuePair {
   // Puts the QP in the error state because of something local (an overflowed CQ of another QP, the
   // device going away): flushes, raises QP_FATAL.
   void fail(Time now);
+
+  // Gives back memory that only a busy connection needs, if there was no packet for kQuiet. True:
+  // there may be something to give back later.
+  bool trim(Time now);
 
   // Heap and object bytes, and of those the rings sized by the user.
   struct Footprint {

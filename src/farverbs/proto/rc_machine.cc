@@ -17,11 +17,16 @@ constexpr uint8_t kFarOffer = 0x2D;
 
 }  // namespace
 
+void RcMachine::make_standard() {
+  if (requester_ == nullptr) requester_ = std::make_unique<RcRequester>(qp_, config_);
+  if (responder_ == nullptr) responder_ = std::make_unique<RcResponder>(qp_, config_);
+}
+
 void RcMachine::on_state(Time, QpState from, QpState to) {
   switch (to) {
     case QpState::kReset:
-      requester_.reset();
-      responder_.reset();
+      if (requester_ != nullptr) requester_->reset();
+      if (responder_ != nullptr) responder_->reset();
       if (far_ != nullptr) far_->reset();  // its bytes leave the path's flight yet
       established_ = drained_ = last_words_ = false;
       qp_.bth_reserved = 0;
@@ -29,20 +34,21 @@ void RcMachine::on_state(Time, QpState from, QpState to) {
     case QpState::kInit:
       if (from == QpState::kInit) return;
       far_.reset();  // the next connection may be another's
+      make_standard();
       far_from_the_start_ = requests_far_ = peer_far_ = false;
       offers_ = config_.far_use == FarUse::kNegotiate;
       return;
     case QpState::kRtr:
-      responder_.start();
+      if (responder_ != nullptr) responder_->start();
       if (far_ != nullptr) far_->start_responder();
       if (offers_) qp_.bth_reserved = kFarOffer;
       return;
     case QpState::kRts:
       if (from != QpState::kRtr) return;
-      requester_.start();
+      if (requester_ != nullptr) requester_->start();
       if (far_ != nullptr) far_->start_sending();
       if (far_from_the_start_) far_->start_requester();
-      if (offers_) responder_.say_hello();
+      if (offers_) responder_->say_hello();
       return;
     case QpState::kSqd:
       if (from != QpState::kSqd) drained_ = false;
@@ -57,6 +63,8 @@ void RcMachine::on_state(Time, QpState from, QpState to) {
 void RcMachine::use_far() {
   if (far_ == nullptr) far_ = std::make_unique<FarMachine>(qp_, config_);
   far_from_the_start_ = requests_far_ = true;
+  requester_.reset();
+  responder_.reset();
   offers_ = false;
 }
 
@@ -65,8 +73,8 @@ void RcMachine::use_far() {
 // A packet of RC that fits this connection and offers the far transport.
 void RcMachine::notice(const wire::PacketView& packet, const PacketContext& context) {
   if (!offers_ || far_ != nullptr || packet.bth.reserved6 != kFarOffer || !sending()) return;
-  const bool fits = packet.info->is_response() ? requester_.may_answer(packet.bth.psn)
-                                               : responder_.expects(packet.bth.psn);
+  const bool fits = packet.info->is_response() ? requester_->may_answer(packet.bth.psn)
+                                               : responder_->expects(packet.bth.psn);
   if (fits && intact(packet, context)) meet_far_peer();
 }
 
@@ -75,7 +83,7 @@ void RcMachine::meet_far_peer() {
   far_ = std::make_unique<FarMachine>(qp_, config_);
   far_->start_responder();
   if (sending()) far_->start_sending();
-  requester_.hold();
+  requester_->hold();
 }
 
 // A packet of the far transport. False: it is not for this connection as it stands.
@@ -91,9 +99,9 @@ bool RcMachine::take_far(Time now, const wire::PacketView& packet, const PacketC
   if (!far_from_the_start_ && !peer_far_ && !packet.info->is_response() &&
       packet.info->kind != wire::OpKind::probe) {
     // Its first request: those before it have been carried out.
-    if (!responder_.idle() || !far_->proves(packet, context)) return false;
+    if (!responder_->idle() || !far_->proves(packet, context)) return false;
     peer_far_ = true;
-    responder_.close();
+    responder_.reset();
   }
   far_->on_packet(now, packet, context);
   return true;
@@ -101,13 +109,14 @@ bool RcMachine::take_far(Time now, const wire::PacketView& packet, const PacketC
 
 // Called with no feedback of the standard flight left to tell: nothing is counted to the other.
 void RcMachine::change_over() {
-  if (far_ == nullptr || requests_far_ || !sending() || !requester_.drained()) return;
+  if (far_ == nullptr || requests_far_ || !sending() || !requester_->drained()) return;
   requests_far_ = true;
+  requester_.reset();
   far_->start_requester();
 }
 
 Time RcMachine::next_timer() const {
-  const Time standard = requester_.next_timer();
+  const Time standard = requester_ != nullptr ? requester_->next_timer() : Time::never();
   return far_ != nullptr ? std::min(standard, far_->next_timer()) : standard;
 }
 
@@ -117,14 +126,17 @@ Feedback RcMachine::take_feedback() {
     told.far = true;
     if (requests_far_ || told.any()) return told;
   }
-  const Feedback told = requester_.take_feedback();
+  const Feedback told = requester_->take_feedback();
   if (!told.any()) change_over();
   return told;
 }
 
 size_t RcMachine::memory_bytes() const {
-  const size_t far = far_ != nullptr ? sizeof(FarMachine) + far_->memory_bytes() : 0;
-  return requester_.memory_bytes() + responder_.memory_bytes() + far;
+  size_t bytes = 0;
+  if (requester_ != nullptr) bytes += sizeof(RcRequester) + requester_->memory_bytes();
+  if (responder_ != nullptr) bytes += sizeof(RcResponder) + responder_->memory_bytes();
+  if (far_ != nullptr) bytes += sizeof(FarMachine) + far_->memory_bytes();
+  return bytes;
 }
 
 void RcMachine::on_packet(Time now, const wire::PacketView& packet, const PacketContext& context) {
@@ -149,12 +161,13 @@ void RcMachine::on_packet(Time now, const wire::PacketView& packet, const Packet
     return;
   }
   notice(packet, context);
-  if (packet.info->is_response() && requests_far_) {
+  const bool response = packet.info->is_response();
+  if (response ? requester_ == nullptr : responder_ == nullptr) {
     ++qp_.counters.duplicates_received;  // all that it could be about has been answered
-  } else if (packet.info->is_response()) {
-    requester_.on_response(now, packet, context);
+  } else if (response) {
+    requester_->on_response(now, packet, context);
   } else {
-    responder_.on_request(now, packet, context);
+    responder_->on_request(now, packet, context);
   }
   establish();
   settle();
@@ -166,8 +179,8 @@ size_t RcMachine::on_run(Time now, const ReceivedRun& run) {
   size_t taken = 0;
   if (peer_far_ && receiving) taken = far_->on_run(now, run);
   if (taken > 0) return taken;
-  if (receiving) taken = responder_.on_run(run);
-  if (taken == 0 && sending() && !requests_far_) taken = requester_.on_run(now, run);
+  if (receiving && responder_ != nullptr) taken = responder_->on_run(run);
+  if (taken == 0 && sending() && requester_ != nullptr) taken = requester_->on_run(now, run);
   if (taken > 0) settle();
   return taken;
 }
@@ -182,24 +195,25 @@ void RcMachine::on_work(Time) { settle(); }
 
 void RcMachine::on_timer(Time now) {
   if (far_ != nullptr) far_->on_timer(now);
-  if (!requests_far_) requester_.on_timer(now);
+  if (requester_ != nullptr) requester_->on_timer(now);
   settle();
 }
 
 bool RcMachine::wants_transmit() const {
   if (sending() && far_ != nullptr && far_->ready()) return true;
-  return wants_respond() || (sending() && !last_words_ && !requests_far_ && requester_.ready());
+  return wants_respond() || (sending() && !last_words_ && requester_ != nullptr && requester_->ready());
 }
 
 bool RcMachine::wants_respond() const {
   if (sending() && far_ != nullptr && far_->must_send()) return true;
-  return (last_words_ || sending() || state() == QpState::kRtr) && responder_.ready();
+  return responder_ != nullptr && responder_->ready() &&
+         (last_words_ || sending() || state() == QpState::kRtr);
 }
 
 bool RcMachine::ack_pending() const {
   const bool receiving = sending() || state() == QpState::kRtr;
   if (far_ != nullptr && far_->ack_pending() && (receiving || far_->refusing())) return true;
-  return receiving && responder_.ack_pending();
+  return receiving && responder_ != nullptr && responder_->ack_pending();
 }
 
 TransmitResult RcMachine::poll_transmit(const TransmitContext& context) {
@@ -207,17 +221,17 @@ TransmitResult RcMachine::poll_transmit(const TransmitContext& context) {
   TransmitStatus& status = turn.result.status;
   const bool receiving = sending() || state() == QpState::kRtr;
   const bool far = sends_far();
-  if ((receiving || last_words_) && !far_from_the_start_) {
-    status = responder_.respond(turn);
+  if ((receiving || last_words_) && responder_ != nullptr) {
+    status = responder_->respond(turn);
     if (status == TransmitStatus::kIdle) last_words_ = false;
   }
   if (status == TransmitStatus::kIdle && sending()) {
-    status = far ? far_->transmit(turn) : requester_.transmit(turn);
+    status = far ? far_->transmit(turn) : requester_->transmit(turn);
   }
   // Acknowledgements come last: being short, they may end a burst of full packets.
   const bool room = status == TransmitStatus::kIdle || status == TransmitStatus::kWindow;
-  if (room && receiving && !far_from_the_start_ &&
-      responder_.acknowledge(turn) == TransmitStatus::kBurstFull) {
+  if (room && receiving && responder_ != nullptr &&
+      responder_->acknowledge(turn) == TransmitStatus::kBurstFull) {
     status = TransmitStatus::kBurstFull;
   } else if (room && far_ != nullptr && far_->ack_pending() && (receiving || far_->refusing()) &&
              far_->acknowledge(turn) == TransmitStatus::kBurstFull) {
@@ -230,11 +244,12 @@ TransmitResult RcMachine::poll_transmit(const TransmitContext& context) {
 // After every step: errors take effect, and a drained send queue is told.
 void RcMachine::settle() {
   if (state() == QpState::kErr) return flush();
-  if (requester_.failed() || responder_.failed()) {
+  const bool refused = responder_ != nullptr && responder_->failed();
+  if (refused || (requester_ != nullptr && requester_->failed())) {
     qp_.state.store(QpState::kErr, std::memory_order_relaxed);
-    last_words_ = responder_.failed();
-    if (last_words_ && responder_.failure_event() != AsyncEventType::kDeviceFatal) {
-      qp_.raise(responder_.failure_event());
+    last_words_ = refused;
+    if (last_words_ && responder_->failure_event() != AsyncEventType::kDeviceFatal) {
+      qp_.raise(responder_->failure_event());
     } else if (qp_.send_cq->in_error() || qp_.receive_cq->in_error()) {
       qp_.raise(AsyncEventType::kQpFatal);
     }
@@ -249,7 +264,7 @@ void RcMachine::settle() {
     }
     return enter_error();
   }
-  const bool all_done = requests_far_ ? far_->drained() : requester_.drained();
+  const bool all_done = requests_far_ ? far_->drained() : requester_->drained();
   if (state() == QpState::kSqd && !drained_ && all_done) {
     drained_ = true;
     if (qp_.attributes.enable_sqd_notify) qp_.raise(AsyncEventType::kSqDrained);
@@ -264,7 +279,7 @@ void RcMachine::fail(Time) {
 }
 
 void RcMachine::enter_error() {
-  requester_.stop();
+  if (requester_ != nullptr) requester_->stop();
   if (far_ != nullptr) far_->stop();
   flush();
   if (qp_.srq != nullptr) qp_.raise(AsyncEventType::kLastWqeReached);
@@ -274,7 +289,7 @@ void RcMachine::flush() {
   flush_sends(qp_);
   // Who took receives off the queue last returns them first.
   if (far_ != nullptr && (far_from_the_start_ || peer_far_)) far_->flush();
-  responder_.flush();
+  if (responder_ != nullptr) responder_->flush();
   if (far_ != nullptr) far_->flush();
 }
 

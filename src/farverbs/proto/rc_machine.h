@@ -15,7 +15,9 @@ namespace farverbs::proto {
 class RcMachine {
  public:
   RcMachine(model::Qp& qp, const TransportConfig& config)
-      : qp_(qp), config_(config), requester_(qp, config), responder_(qp, config) {}
+      : qp_(qp), config_(config) {
+    make_standard();
+  }
 
   // The state has just become `to`.
   void on_state(Time now, model::QpState from, model::QpState to);
@@ -31,6 +33,7 @@ class RcMachine {
   Feedback take_feedback();
   void fail(Time now);
   size_t memory_bytes() const;
+  bool trim(Time now) { return far_ != nullptr && far_->trim(now); }
 
   // The connection's packets will be the far transport's: in INIT.
   void use_far();
@@ -45,6 +48,7 @@ class RcMachine {
   bool sending() const {
     return state() == model::QpState::kRts || state() == model::QpState::kSqd;
   }
+  void make_standard();
   void notice(const wire::PacketView& packet, const PacketContext& context);
   void meet_far_peer();
   bool take_far(Time now, const wire::PacketView& packet, const PacketContext& context);
@@ -56,8 +60,9 @@ class RcMachine {
 
   model::Qp& qp_;
   const TransportConfig& config_;
-  RcRequester requester_;
-  RcResponder responder_;
+  // A half is there until what it does has changed over to the far transport.
+  std::unique_ptr<RcRequester> requester_;
+  std::unique_ptr<RcResponder> responder_;
   std::unique_ptr<FarMachine> far_;  // once the peer is known to speak it
   bool far_from_the_start_ = false;  // connection set-up said so: there are no packets of RC
   bool offers_ = false;              // its packets of RC tell the peer that it would

@@ -28,7 +28,7 @@ void RcResponder::reset() {
   inbound_.reset();
   expected_ = nak_number_ = 0;
   msn_ = unacknowledged_ = 0;
-  nak_pending_ = silent_ = ack_owed_ = ack_now_ = failed_ = closed_ = false;
+  nak_pending_ = silent_ = ack_owed_ = ack_now_ = failed_ = false;
   failure_event_ = AsyncEventType::kDeviceFatal;
   resources_.reset();
   resource_head_ = resource_count_ = resource_size_ = pending_ = 0;
@@ -55,10 +55,6 @@ void RcResponder::on_request(Time now, const wire::PacketView& packet,
     return;
   }
   Arrival arrival{now, packet, context, packet.bth.psn.extend(expected_)};
-  if (closed_ && arrival.number >= expected_) {
-    ++qp_.counters.dropped_packets;
-    return;
-  }
   // Only the next packet of a message in progress has a place that no header chooses. One that
   // would take a receive, or a key away, is checked before as well.
   const bool placed_by_state =

@@ -42,8 +42,6 @@ class RcResponder {
   bool idle() const { return inbound_.idle() && !inbound_.has_receive(); }
   // The packet is the next one, or one of the newest half of the number space before it.
   bool expects(Psn psn) const { return psn.extend(expected_) <= expected_; }
-  // From here on there are no new requests: what was carried out is answered again.
-  void close() { closed_ = true; }
   bool ack_pending() const { return ack_owed_ && !ack_now_; }
 
   // A request was refused for good or a CQ overflowed: the QP must go to the error state. What is
@@ -126,7 +124,6 @@ class RcResponder {
   wire::Syndrome nak_{0};
   bool nak_pending_ = false;
   bool silent_ = false;  // after a NAK or RNR NAK, until the expected packet comes
-  bool closed_ = false;
   bool ack_owed_ = false;
   bool ack_now_ = false;  // ... and should not wait for company
   bool failed_ = false;

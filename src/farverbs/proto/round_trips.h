@@ -3,11 +3,10 @@
 // a packet that was sent twice says nothing about either (Karn).
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <memory>
 
 #include "farverbs/base/ids.h"
+#include "farverbs/base/ring.h"
 #include "farverbs/base/time.h"
 
 namespace farverbs::proto {
@@ -23,24 +22,22 @@ class RoundTrips {
   // Probes are spread over the round trip. Taken whenever there is a place, they would crowd at the
   // beginning of each window and tell of the same moment of the path again and again.
   void add(const Probe& probe) {
-    const bool due = count_ == 0 || (probe.sent - newest_).ns() >= smoothed_ns_ / kPerRoundTrip;
-    if (count_ == kMost || !due) return;
-    if (probes_ == nullptr) probes_ = std::make_unique<std::array<Probe, kMost>>();
+    const bool due = probes_.empty() || (probe.sent - newest_).ns() >= smoothed_ns_ / kPerRoundTrip;
+    if (probes_.size() == kMost || !due) return;
     newest_ = probe.sent;
-    (*probes_)[(head_ + count_++) % kMost] = probe;
+    probes_.push_back(probe);
   }
   // Takes off all probes below `acknowledged`; true if there was one, the newest in `probe`.
   bool take(PacketNumber acknowledged, Probe& probe) {
     bool any = false;
-    while (count_ > 0 && (*probes_)[head_].packet < acknowledged) {
-      probe = (*probes_)[head_];
-      head_ = static_cast<uint8_t>((head_ + 1) % kMost);
-      --count_;
+    while (!probes_.empty() && probes_.front().packet < acknowledged) {
+      probe = probes_.front();
+      probes_.pop_front();
       any = true;
     }
     return any;
   }
-  void forget() { count_ = 0; }
+  void forget() { probes_.clear(); }
 
   void measured(Duration rtt) {
     const int64_t sample = rtt.ns();
@@ -55,17 +52,15 @@ class RoundTrips {
   }
   // How long an answer surely takes; zero before anything was measured.
   Duration patience() const { return Duration::nanoseconds(smoothed_ns_ + 4 * variation_ns_); }
-  size_t memory_bytes() const { return probes_ == nullptr ? 0 : sizeof *probes_; }
+  size_t memory_bytes() const { return probes_.memory_bytes(); }
 
  private:
-  static constexpr uint8_t kMost = 32;
+  static constexpr size_t kMost = 32;
   static constexpr int64_t kPerRoundTrip = 16;  // leaves places for a round trip that grows
-  std::unique_ptr<std::array<Probe, kMost>> probes_;
+  Ring<Probe> probes_;
   Time newest_;
   int64_t smoothed_ns_ = 0;
   int64_t variation_ns_ = 0;
-  uint8_t head_ = 0;
-  uint8_t count_ = 0;
 };
 
 }  // namespace farverbs::proto

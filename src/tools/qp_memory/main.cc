@@ -1,7 +1,7 @@
 // farverbs_qp_memory: bytes per idle connected RC queue pair, as JSON. Two devices of this process
 // are connected by many queue pairs over loopback. Their memory is taken twice: when they are
-// connected and have never been used, and when each has carried a message and is idle again. It is
-// counted twice as well: by asking the allocator (which holds the queue pairs, the tables and
+// connected and have never been used, and when each has carried a message and has been idle for
+// some seconds. It is counted twice as well: by asking the allocator (which holds the queue pairs, the tables and
 // handles that know them, and the allocator's own losses), and by asking each queue pair. Not
 // installed.
 #include <malloc.h>
@@ -26,6 +26,8 @@ using farverbs::tools::Json;
 constexpr uint16_t kPort = 4789;
 constexpr uint32_t kRing = 4;  // requests: the user's choice, and taken off
 constexpr Duration kPatience = Duration::seconds(10);
+// What only busy queue pairs need goes back after a second or two without packets.
+constexpr Duration kIdle = proto::kQuiet * 3;
 
 struct Memory {
   uint64_t heap = 0;
@@ -141,6 +143,14 @@ Json per_qp(const Memory& before, const Side& a, const Side& b) {
           {"resident_bytes_per_qp", resident}};
 }
 
+void let_rest(Side& a, Side& b) {
+  for (const Time end = io::os_now() + kIdle; io::os_now() < end;) {
+    ::usleep(20'000);
+    a.device.progress();
+    b.device.progress();
+  }
+}
+
 Result<Json> measure(const IpAddress& address, uint32_t count) {
   FV_ASSIGN(Side a, Side::open(address, kPort, count));
   FV_ASSIGN(Side b, Side::open(address, kPort + 1, count));
@@ -151,7 +161,10 @@ Result<Json> measure(const IpAddress& address, uint32_t count) {
     FV_TRY(write_once(a, b, i));
     FV_TRY(write_once(b, a, i));
   }
+  const Json used = per_qp(before, a, b);
+  let_rest(a, b);
   Json result = per_qp(before, a, b);
+  result["just_used"] = used;
   result["queue_pairs"] = a.qps.size() + b.qps.size();
   result["never_used"] = connected;
   return result;
@@ -162,11 +175,13 @@ Result<Json> measure(const IpAddress& address, uint32_t count) {
 int main(int argc, char** argv) {
   CLI::App app("Bytes of memory per idle connected RC queue pair, as JSON");
   uint32_t count = 10'000;
+  double most = 0;
   std::string address_text = "127.0.0.1";
   app.add_option("--qps", count, "Connections; each has a queue pair at both ends")
       ->check(CLI::Range(1u, 60'000u))
       ->capture_default_str();
   app.add_option("--address", address_text, "Local address of both ends")->capture_default_str();
+  app.add_option("--most", most, "Fail if an idle queue pair takes more bytes");
   CLI11_PARSE(app, argc, argv);
   const auto address = IpAddress::parse(address_text);
   const Result<Json> result =
@@ -176,5 +191,9 @@ int main(int argc, char** argv) {
     return 1;
   }
   std::printf("%s\n", result->dump().c_str());
+  if (most > 0 && result->at("bytes_per_qp").get<double>() > most) {
+    std::fprintf(stderr, "farverbs_qp_memory: more than %g bytes\n", most);
+    return 1;
+  }
   return 0;
 }
