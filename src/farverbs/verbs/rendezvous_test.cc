@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr Duration kPatience = Duration::seconds(10);
+constexpr Duration kPatience = Duration::seconds(60);
 constexpr Duration kShort = Duration::milliseconds(50);
 
 IpAddress loopback() { return IpAddress::v4(0x7F000001); }

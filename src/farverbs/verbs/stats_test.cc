@@ -67,7 +67,7 @@ TEST_F(StatsTest, TellsOfQueuePairsAndTheirPath) {
   write.remote_key = b.region.rkey();
   must(a.qp.post_send(write));
   WorkCompletion completion;
-  ASSERT_EQ(a.cq.wait({&completion, 1}, Duration::seconds(5)), 1u);
+  ASSERT_EQ(a.cq.wait({&completion, 1}, kTestPatience), 1u);
 
   const json stats = json::parse(read(a.device.stats_socket()));
   EXPECT_EQ(stats["pid"], ::getpid());

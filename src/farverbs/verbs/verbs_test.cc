@@ -219,7 +219,7 @@ TEST(Progress, ThreadsThatWaitOnSeveralQueuesAllGetTheirs) {
         wr.remote_key = server.region.rkey();
         if (!client.qp.post_send(wr).ok()) return;
         WorkCompletion wc;
-        if (client.cq.wait({&wc, 1}, Duration::seconds(10)) != 1) return;
+        if (client.cq.wait({&wc, 1}, kTestPatience) != 1) return;
         if (wc.status == CompletionStatus::kSuccess) completed.fetch_add(1);
       }
     });
@@ -259,7 +259,7 @@ TEST(Progress, SeveralShardsShareTheWork) {
   }
   for (int i = 0; i < 6; ++i) {
     WorkCompletion wc;
-    ASSERT_EQ(cq.wait({&wc, 1}, Duration::seconds(10)), 1u);
+    ASSERT_EQ(cq.wait({&wc, 1}, kTestPatience), 1u);
     EXPECT_EQ(wc.status, CompletionStatus::kSuccess);
   }
 }
