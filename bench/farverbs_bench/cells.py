@@ -1,6 +1,6 @@
 """All measurements by name. One is made at most once a round, whatever rows use it."""
 
-from . import ours, yardsticks
+from . import dropin, ours, yardsticks
 from .outcome import Skipped
 
 
@@ -29,6 +29,7 @@ def split_write(context):
 CELLS = {
     "tcp-cubic": lambda c: yardsticks.iperf3(c, "cubic"),
     "write": ours.write,
+    "ib-write-bw": lambda c: dropin.bandwidth(c, "ib_write_bw"),
     "tcp-bbr": lambda c: yardsticks.iperf3(c, "bbr"),
     "gso-blast": yardsticks.blast,
     "memcpy": yardsticks.memcpy,
@@ -40,6 +41,8 @@ CELLS = {
     "cold-tcp-bbr": lambda c: yardsticks.cold_tcp(c, "bbr"),
     "udp-spinning": lambda c: yardsticks.ping_pong(c, "udp", spin=True),
     "send-polling": lambda c: ours.latency(c, "send", "--wait", "poll", "--inline"),
+    "ib-send-lat": lambda c: dropin.latency(c, "ib_send_lat"),
+    "ib-write-lat": lambda c: dropin.latency(c, "ib_write_lat"),
     "tcp-spinning": lambda c: yardsticks.ping_pong(c, "tcp", spin=True),
     "udp-blocking": lambda c: yardsticks.ping_pong(c, "udp", spin=False),
     "write-asleep": lambda c: ours.latency(c, "write", "--target-idle", "--wait", "block",
@@ -55,6 +58,13 @@ CELLS = {
     "split-tcp-bbr": lambda c: split_tcp(c, "bbr"),
     "libfabric": yardsticks.libfabric_rxd,
     "ucx": yardsticks.ucx_put,
+    "ucx-tags-rc": lambda c: dropin.ucx_bandwidth(c, True),
+    "ucx-tags-tcp": lambda c: dropin.ucx_bandwidth(c, False),
+    "ucx-lat-rc": lambda c: dropin.ucx_latency(c, True),
+    "ucx-lat-tcp": lambda c: dropin.ucx_latency(c, False),
+    "rstream": lambda c: dropin.stream(c, False),
+    "rstream-tcp": lambda c: dropin.stream(c, True),
+    "connections": dropin.connections,
     "one-qp": ours.one_queue_pair,
     "many-qps": ours.many_queue_pairs,
     "lab": ours.lab,

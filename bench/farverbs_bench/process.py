@@ -118,6 +118,11 @@ class Process:
     def name(self):
         return " ".join([os.path.basename(self.command[0])] + self.command[1:3])
 
+    def settle(self, seconds):
+        """Gives a program that shows nobody when it listens some time to begin."""
+        if self._ended(seconds):
+            raise Failed(f"{self.name()} ended at once: {self.wait(1).why()}")
+
     def wait_for_port(self, port):
         """Until the program listens on a TCP port."""
         deadline = time.monotonic() + START_SECONDS

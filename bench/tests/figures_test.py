@@ -3,7 +3,7 @@
 import json
 import unittest
 
-from farverbs_bench import ours, yardsticks
+from farverbs_bench import dropin, ours, yardsticks
 from farverbs_bench.outcome import Failed
 
 IPERF = {"end": {"sum_received": {"bytes": 4e9, "bits_per_second": 16e9}}}
@@ -52,6 +52,45 @@ class Yardsticks(unittest.TestCase):
     def test_no_figures_is_a_failure(self):
         for read in (yardsticks.ucx_bits_per_second, yardsticks.libfabric_bits_per_second):
             for text in ("", "error: no such device\n", "a b c\n1 2 3\n"):
+                with self.assertRaises(Failed, msg=text):
+                    read(text)
+
+
+PERFTEST = """---------------------------------------------------------------------------------------
+ #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
+ 1048576    7000             0.00               19.50              0.002325
+---------------------------------------------------------------------------------------
+"""
+CMTIME = """step              total ms     max ms     min us  us / conn
+create id    :        2.00       0.01       1.00       2.00
+bind addr    :        1.00       0.01       1.00       1.00
+resolve addr :        3.00       0.01       1.00       3.00
+resolve route:        1.00       0.01       1.00       1.00
+create qp    :       13.00       0.01       1.00      13.00
+connect      :       80.00       0.90      70.00      80.00
+disconnect   :       50.00       0.90      70.00      50.00
+destroy      :        5.00       0.01       1.00       5.00
+"""
+RSTREAM = """name      bytes   xfers   iters   total       time     Gb/sec    usec/xfer
+custom    1m      1k      1       1g          0.50s     16.78     500.00
+"""
+
+
+class DropIn(unittest.TestCase):
+    def test_perftest_columns_have_names_of_several_words(self):
+        row = dropin.perftest_row(PERFTEST)
+        self.assertEqual(row["BW average[Gb/sec]"], 19.5)
+
+    def test_connections_count_all_steps_but_the_end(self):
+        self.assertAlmostEqual(dropin.connection_seconds(CMTIME), 0.1)
+
+    def test_rstream_counts_in_gigabits(self):
+        self.assertAlmostEqual(dropin.stream_bits_per_second(RSTREAM), 16.78e9, places=0)
+
+    def test_no_figures_is_a_failure(self):
+        for read in (dropin.perftest_row, dropin.connection_seconds, dropin.stream_bits_per_second,
+                     dropin.ucx_half_round_trip_us):
+            for text in ("", "failed to connect\n", "a b c\n1 2 3\n"):
                 with self.assertRaises(Failed, msg=text):
                     read(text)
 
