@@ -95,7 +95,10 @@ void Loop::fail(Time now, LoopQp& qp) {
 bool Loop::step(Time now, StepKind kind) {
   ++counters_.steps;
   const size_t received = receive(now);
-  if (management_ != nullptr) management_->retry(now);
+  if (management_ != nullptr && now >= management_->next_retry()) {
+    management_->retry(now);
+    answer_management(now);
+  }
   run_timers(now);
   take_rung(now);
   // In the midst of a stream one acknowledgement can say what several would.
@@ -181,25 +184,33 @@ void Loop::on_management(Time now, const wire::PacketView& packet,
     ++counters_.malformed_packets;
     return;
   }
-  const auto answer = management_->route(
+  management_->route(
       now, {context.source, context.destination, context.traffic_class, packet.payload()});
-  if (!answer || !flush_burst(now)) return;
+  answer_management(now);
+}
+
+void Loop::answer_management(Time now) {
+  while (const auto answer = management_->poll_answer()) {
+    // What does not leave is lost like any other: who asked asks again.
+    if (flush_burst(now)) send_management(*answer);
+  }
+}
+
+void Loop::send_management(const io::ManagementRouter::Answer& answer) {
   io::TxFlow flow;
-  flow.destination = {context.source.address, port_.local().port};
-  flow.traffic_class = context.traffic_class;
+  flow.destination = {answer.to.address, port_.local().port};
+  flow.traffic_class = answer.traffic_class;
   wire::Bth bth;
   bth.opcode = static_cast<uint8_t>(wire::Opcode::ud_send_only);
-  bth.dest_qp = packet.deth().source_qp;
-  bth.psn = packet.bth.psn;
+  bth.dest_qp = kManagementQpn;
   std::array<std::byte, wire::packet_size(wire::Opcode::ud_send_only, wire::kMadSize)> place;
   wire::TxBurst burst;
   burst.reset(place, 1);
   burst.append(place.size());
   const size_t header =
       wire::emit_headers(place.data(), bth, wire::Deth{wire::kGsiQkey, 0, kManagementQpn});
-  wire::seal(place.data(), header, std::span<const std::byte>(*answer),
+  wire::seal(place.data(), header, std::span<const std::byte>(answer.mad),
              wire::IcrcFlow::roce_v2(port_.local(), flow.destination), 0);
-  // If it does not leave it is lost like any other: who asked asks again.
   (void)port_.send(flow, burst);
 }
 

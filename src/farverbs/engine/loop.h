@@ -117,6 +117,8 @@ class Loop {
   size_t receive(Time now);
   void on_burst(Time now, const io::RxBurst& burst);
   void on_management(Time now, const wire::PacketView& packet, const proto::PacketContext& context);
+  void answer_management(Time now);
+  void send_management(const io::ManagementRouter::Answer& answer);
   ReceiveFlow& receive_flow(const io::RxBurst& burst);
   void run_timers(Time now);
   // A second after packets have moved, and each second while they do: QPs that were quiet since

@@ -110,9 +110,37 @@ Result<std::unique_ptr<ManagementRouter>> ManagementRouter::create() {
   return std::unique_ptr<ManagementRouter>(new ManagementRouter(std::move(fd)));
 }
 
-std::optional<Mad> ManagementRouter::route(Time now, const ManagementDatagram& datagram) {
+void ManagementRouter::route(Time now, const ManagementDatagram& datagram) {
   const std::optional<wire::MadHeader> header = wire::cm_header(datagram.mad);
-  if (!header) return std::nullopt;
+  if (!header || hand_to_owner(now, *header, datagram) != Handed::kNobody) return;
+  const auto kind = static_cast<CmAttribute>(header->attribute);
+  if ((kind != CmAttribute::req && kind != CmAttribute::sidr_req) ||
+      patient_.size() >= kMostPatient) {
+    return answer(*header, datagram);
+  }
+  Patient& patient = patient_.emplace_back(
+      Patient{now, datagram.source, datagram.destination, datagram.traffic_class, {}});
+  std::copy(datagram.mad.begin(), datagram.mad.end(), patient.mad.begin());
+  patient_again_ = std::min(patient_again_, now + kLookAgainAfter);
+  next_retry_ = std::min(next_retry_, patient_again_);
+}
+
+void ManagementRouter::answer(const wire::MadHeader& header, const ManagementDatagram& datagram) {
+  const std::optional<Mad> mad = answer_for_nobody(header, datagram.mad);
+  if (mad) {
+    answers_.push_back({datagram.destination, datagram.source, datagram.traffic_class, *mad});
+  }
+}
+
+std::optional<ManagementRouter::Answer> ManagementRouter::poll_answer() {
+  if (answers_.empty()) return std::nullopt;
+  const Answer first = answers_.front();
+  answers_.pop_front();
+  return first;
+}
+
+ManagementRouter::Handed ManagementRouter::hand_to_owner(Time now, const wire::MadHeader& header,
+                                                         const ManagementDatagram& datagram) {
   Handed handed = Handed::kNobody;
   const auto to_service = [&](uint64_t service_id) {
     handed = hand_over(now, service_name(datagram.destination, service_id), datagram);
@@ -124,7 +152,7 @@ std::optional<Mad> ManagementRouter::route(Time now, const ManagementDatagram& d
     const uint16_t agent = agent_of(communication_id);
     if (agent != 0) handed = hand_over(now, agent_name(agent), datagram);
   };
-  switch (static_cast<CmAttribute>(header->attribute)) {
+  switch (static_cast<CmAttribute>(header.attribute)) {
     case CmAttribute::req:
       to_service(wire::cm_body<wire::CmReq>(datagram.mad).service_id);
       break;
@@ -138,8 +166,7 @@ std::optional<Mad> ManagementRouter::route(Time now, const ManagementDatagram& d
       // All others begin with the sender's identifier and the receiver's, as RTU does.
       to_agent(wire::cm_body<wire::CmRtu>(datagram.mad).remote_comm_id);
   }
-  if (handed != Handed::kNobody) return std::nullopt;
-  return answer_for_nobody(*header, datagram.mad);
+  return handed;
 }
 
 ManagementRouter::Handed ManagementRouter::hand_over(Time now, const std::string& name,
@@ -155,7 +182,8 @@ ManagementRouter::Handed ManagementRouter::hand_over(Time now, const std::string
   const Handed handed = send(message.name, message.bytes);
   if (handed == Handed::kFull && waiting_.size() < kMostWaiting) {
     waiting_.push_back(message);
-    next_retry_ = std::min(next_retry_, now + kRetryAfter);
+    waiting_again_ = std::min(waiting_again_, now + kRetryAfter);
+    next_retry_ = std::min(next_retry_, waiting_again_);
   }
   return handed;
 }
@@ -169,6 +197,27 @@ ManagementRouter::Handed ManagementRouter::send(const AbstractAddress& name,
   return errno == ECONNREFUSED || errno == ENOENT ? Handed::kNobody : Handed::kFull;
 }
 
+void ManagementRouter::retry(Time now) {
+  if (now >= waiting_again_) retry_waiting(now);
+  if (now >= patient_again_) retry_patient(now);
+  next_retry_ = std::min(waiting_again_, patient_again_);
+}
+
+void ManagementRouter::retry_patient(Time now) {
+  for (size_t n = patient_.size(); n > 0; --n) {
+    const Patient first = patient_.front();
+    patient_.pop_front();
+    const auto header = wire::cm_header(first.mad);
+    if (hand_to_owner(now, *header, first.datagram()) != Handed::kNobody) continue;
+    if (now - first.since >= kPatience) {
+      answer(*header, first.datagram());
+    } else {
+      patient_.push_back(first);
+    }
+  }
+  patient_again_ = patient_.empty() ? Time::never() : now + kLookAgainAfter;
+}
+
 void ManagementRouter::retry_waiting(Time now) {
   for (size_t n = waiting_.size(); n > 0; --n) {
     const Waiting& first = waiting_.front();
@@ -176,7 +225,7 @@ void ManagementRouter::retry_waiting(Time now) {
     if (full && now - first.since < kGiveUpAfter) waiting_.push_back(first);
     waiting_.pop_front();
   }
-  next_retry_ = waiting_.empty() ? Time::never() : now + kRetryAfter;
+  waiting_again_ = waiting_.empty() ? Time::never() : now + kRetryAfter;
 }
 
 }  // namespace farverbs::io

@@ -50,19 +50,29 @@ class ManagementRouter {
 
   static Result<std::unique_ptr<ManagementRouter>> create();
 
-  // Gives what to answer when the datagram is for nobody of this host: a service that nobody has
-  // bound, a connection whose process has ended.
-  std::optional<wire::Mad> route(Time now, const ManagementDatagram& datagram);
-
+  void route(Time now, const ManagementDatagram& datagram);
   // What waits is tried again; to be called at next_retry() at the latest.
-  void retry(Time now) {
-    if (now >= next_retry_) retry_waiting(now);
-  }
+  void retry(Time now);
   Time next_retry() const { return next_retry_; }
+
+  // What a sender should know whose datagram is for nobody of this host: a service that nobody has
+  // bound, a connection whose process has ended.
+  struct Answer {
+    Endpoint from;
+    Endpoint to;
+    uint8_t traffic_class = 0;
+    wire::Mad mad;
+  };
+  std::optional<Answer> poll_answer();
 
  private:
   static constexpr Duration kRetryAfter = Duration::microseconds(200);
   static constexpr Duration kGiveUpAfter = Duration::seconds(1);
+  // A client that was told of a service in another way is often faster than the service is with
+  // binding it, so a refusal waits a little; but few do, since anybody can ask for nothing.
+  static constexpr size_t kMostPatient = 64;
+  static constexpr Duration kPatience = Duration::milliseconds(500);
+  static constexpr Duration kLookAgainAfter = Duration::milliseconds(10);
 
   enum class Handed { kDone, kNobody, kFull };
   struct Waiting {
@@ -72,12 +82,27 @@ class ManagementRouter {
   };
 
   explicit ManagementRouter(FileDescriptor fd) : fd_(std::move(fd)) {}
+  struct Patient {
+    Time since;
+    Endpoint source;
+    Endpoint destination;
+    uint8_t traffic_class;
+    wire::Mad mad;
+    ManagementDatagram datagram() const { return {source, destination, traffic_class, mad}; }
+  };
+  Handed hand_to_owner(Time now, const wire::MadHeader& header, const ManagementDatagram& datagram);
+  void answer(const wire::MadHeader& header, const ManagementDatagram& datagram);
   Handed hand_over(Time now, const std::string& name, const ManagementDatagram& datagram);
   Handed send(const AbstractAddress& name, std::span<const std::byte> bytes) const;
   void retry_waiting(Time now);
+  void retry_patient(Time now);
 
   FileDescriptor fd_;
   std::deque<Waiting> waiting_;
+  std::deque<Patient> patient_;
+  std::deque<Answer> answers_;
+  Time waiting_again_ = Time::never();
+  Time patient_again_ = Time::never();
   Time next_retry_ = Time::never();
 };
 

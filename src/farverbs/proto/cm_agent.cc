@@ -157,7 +157,7 @@ void CmAgent::send_until_answered(Time now, Connection& c, const Mad& mad, Durat
 void CmAgent::repeat(Time now, Connection& c) {
   ++counters_.repeated;
   send(c, c.message);
-  c.interval = std::min(c.interval * 2, response_time());
+  c.interval = std::min(c.interval * 2, std::max(config_.longest_retry, c.interval));
   set_timer(c, std::min(now + c.interval, c.give_up));
 }
 

@@ -113,6 +113,7 @@ struct CmConfig {
   uint8_t response_timeout = 20;  // 4.096 us * 2^n: 4.3 s
   uint8_t max_retries = 15;
   Duration first_retry = Duration::milliseconds(250);
+  Duration longest_retry = Duration::seconds(1);
   Duration disconnect_give_up = Duration::seconds(10);
   Duration timewait = Duration::milliseconds(500);
   // Watching: ask after so long without a word, and give up after so long.

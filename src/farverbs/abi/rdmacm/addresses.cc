@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint16_t kFirstEphemeral = 32'768;
 constexpr uint16_t kEphemeralPorts = 28'232;
-constexpr size_t kMostBacklog = 1024;
+constexpr size_t kMostBacklog = 4096;
 
 uint16_t ephemeral_port() {
   static io::OsEntropy entropy;  // under the library's lock
@@ -58,8 +58,10 @@ Result<void> bind(Library& library, Id& id, const Endpoint& wanted) {
   Nics::Place place;
   if (any) {
     library.nics.open_all();
+    for (const auto& nic : library.nics.all()) (void)Nics::prepare(*nic);
   } else {
     FV_ASSIGN(place, library.nics.find(wanted.address));
+    if (!Nics::prepare(*place.nic)) return Error::from_errno("cannot make a GSI QP");
   }
   uint16_t port = wanted.port;
   if (port == 0) {

@@ -45,10 +45,12 @@ void complete_connect(Library& library, Event& event) {
 // An attachment that is refused makes the join an error.
 void complete_join(Event& event) {
   Id* id = of(event.id);
-  event.group->attached = id->qp != nullptr && ibv_attach_mcast(id->qp, &event.group->gid, 0) == 0;
-  if (id->qp == nullptr || event.group->attached) return;
+  if (id->qp == nullptr) return;
+  const int failed = ibv_attach_mcast(id->qp, &event.group->gid, 0);
+  event.group->attached = failed == 0;
+  if (failed == 0) return;
   event.event = RDMA_CM_EVENT_MULTICAST_ERROR;
-  event.status = -errno;
+  event.status = -failed;
 }
 
 }  // namespace

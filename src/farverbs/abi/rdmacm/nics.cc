@@ -6,6 +6,7 @@
 
 #include "farverbs/base/byte_order.h"
 #include "farverbs/io/file_descriptor.h"
+#include "farverbs/io/os_clock.h"
 #include "farverbs/io/socket_address.h"
 
 namespace farverbs::rdmacm {
@@ -95,9 +96,16 @@ Result<Nics::Place> Nics::find(const IpAddress& local) {
   return *place;
 }
 
-ibv_mtu Nics::active_mtu(const Nic& nic) {
-  ibv_port_attr port{};
-  return ibv_query_port(nic.context, 1, &port) == 0 ? port.active_mtu : IBV_MTU_1024;
+ibv_mtu Nics::active_mtu(Nic& nic) {
+  // To ask takes a hundred microseconds, and it hardly ever changes.
+  constexpr Duration kAskAfter = Duration::seconds(1);
+  const Time now = io::os_now();
+  if (nic.mtu_asked.is_never() || now - nic.mtu_asked >= kAskAfter) {
+    ibv_port_attr port{};
+    if (ibv_query_port(nic.context, 1, &port) == 0) nic.mtu = port.active_mtu;
+    nic.mtu_asked = now;
+  }
+  return nic.mtu;
 }
 
 bool Nics::prepare(Nic& nic) {

@@ -6,12 +6,14 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "farverbs/base/ip_address.h"
 #include "farverbs/base/result.h"
+#include "farverbs/base/time.h"
 #include "farverbs/proto/cm_agent.h"
 
 namespace farverbs::rdmacm {
@@ -24,6 +26,8 @@ struct Nic {
   ibv_cq* cq = nullptr;
   ibv_qp* gsi = nullptr;
   unsigned unpolled = 0;
+  ibv_mtu mtu = IBV_MTU_1024;
+  Time mtu_asked = Time::never();
   std::map<std::tuple<IpAddress, uint8_t, uint8_t, uint8_t>, ibv_ah*> handles;
 };
 
@@ -39,14 +43,15 @@ class Nics {
   void open_all();
   const std::vector<std::unique_ptr<Nic>>& all() const { return nics_; }
 
+  // The device takes what comes for its addresses from here on.
+  static bool prepare(Nic& nic);
   // In the calling thread. What cannot be sent is lost, as on any network.
   void send(const proto::CmOutgoing& message);
 
   // What the device's port can: enum ibv_mtu.
-  static ibv_mtu active_mtu(const Nic& nic);
+  static ibv_mtu active_mtu(Nic& nic);
 
  private:
-  static bool prepare(Nic& nic);
   static void poll(Nic& nic);
   std::optional<Place> look(const IpAddress& local) const;
 
