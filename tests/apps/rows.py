@@ -51,7 +51,7 @@ def pingpongs():
 
 
 def perftest():
-    base = dict(group="perftest", ready="tcp:18600", packages=("perftest",))
+    base = dict(group="perftest", packages=("perftest",))
     result = r"\n ?#bytes[^\n]*\n +\d+ +\d+ "
     programs = []
     for operation in ("send", "write", "read", "atomic"):
@@ -62,7 +62,7 @@ def perftest():
         programs.append((f"ib_{operation}_lat", "-n 1000 -R"))
     programs += [
         ("ib_send_bw", "-n 1000 -e"),
-        ("ib_write_bw", "-n 1000 -e"),
+        ("ib_read_bw", "-n 1000 -e"),
         ("ib_send_lat", "-n 1000 -e"),
         ("ib_send_bw", "-n 1000 -c UD -s 1000"),
         ("ib_send_lat", "-n 1000 -c UD -s 64"),
@@ -84,6 +84,7 @@ def perftest():
     for program, arguments in programs:
         command = f"{program} -d {{dev}} -x 0 -p 18600 -F {arguments}"
         yield Row(f"{program} {arguments}", command, command + " {peer}", (result,),
+                  ready="delay" if "-R" in arguments else "tcp:18600",
                   quick=(program, arguments) in quick, **base)
 
 
@@ -123,8 +124,6 @@ def others():
     for verb in ("write", "read", "send"):
         client = ("fio --name=client --ioengine=rdma --hostname={peer} --port=18900 "
                   f"--verb={verb} --rw=write --bs=64k --size=16m --iodepth=16")
-        if verb == "read":
-            client = client.replace("--rw=write", "--rw=read")
         yield Row(f"fio {verb}",
                   "fio --name=server --ioengine=rdma --port=18900 --rw=read --bs=64k --size=16m "
                   "--iodepth=16", client, (r"(WRITE|READ): bw=",), packages=("fio",), group="fio")

@@ -108,6 +108,33 @@ TEST(FarNegotiation, ALostHello) {
   EXPECT_EQ(std::memcmp(link.a.bytes(0), link.b.bytes(kTarget + 20'000), 1'000), 0);
 }
 
+// Servers of one-sided operations often stay in RTR: they answer, but have no number to begin with.
+TEST(FarNegotiation, AnEndInRtrStaysStandardUntilItIsRts) {
+  Link link(negotiating(), negotiating());
+  for (Side* side : {&link.a, &link.b}) side->to_state(QpState::kReset);
+  link.b.to_rtr(link.a);
+  link.a.connect(link.b);
+  link.a.read(200'000, 20'000, link.b, kTarget);
+  link.a.write(0, 5'000, link.b, kTarget);
+  size_t far = 0;
+  link.run([&](const Side&, Bytes& packet) {
+    far += is_far(packet);
+    return true;
+  });
+  EXPECT_EQ(far, 0u);
+  EXPECT_EQ(Side::summary(link.a.sends()), "1 success, 2 success");
+  link.b.to_rts();
+  link.run();
+  link.a.read(200'000, 20'000, link.b, kTarget);
+  link.run([&](const Side&, Bytes& packet) {
+    far += is_far(packet);
+    return true;
+  });
+  EXPECT_GT(far, 0u);
+  EXPECT_EQ(Side::summary(link.a.sends()), "3 success");
+  EXPECT_EQ(std::memcmp(link.b.bytes(kTarget), link.a.bytes(200'000), 20'000), 0);
+}
+
 // Requests of every kind from both sides while packets get lost: each is done once, in order, and
 // no byte stays in flight.
 TEST(FarNegotiation, ChangesOverInTheMidstOfTraffic) {

@@ -41,14 +41,18 @@ void RcMachine::on_state(Time, QpState from, QpState to) {
     case QpState::kRtr:
       if (responder_ != nullptr) responder_->start();
       if (far_ != nullptr) far_->start_responder();
-      if (offers_) qp_.bth_reserved = kFarOffer;
       return;
     case QpState::kRts:
       if (from != QpState::kRtr) return;
       if (requester_ != nullptr) requester_->start();
       if (far_ != nullptr) far_->start_sending();
       if (far_from_the_start_) far_->start_requester();
-      if (offers_) responder_->say_hello();
+      // Not before: to answer READs it needs packet numbers, and those begin at sq_psn. Some ends
+      // never leave RTR.
+      if (offers_) {
+        qp_.bth_reserved = kFarOffer;
+        responder_->say_hello();
+      }
       return;
     case QpState::kSqd:
       if (from != QpState::kSqd) drained_ = false;
@@ -82,7 +86,7 @@ void RcMachine::notice(const wire::PacketView& packet, const PacketContext& cont
 void RcMachine::meet_far_peer() {
   far_ = std::make_unique<FarMachine>(qp_, config_);
   far_->start_responder();
-  if (sending()) far_->start_sending();
+  far_->start_sending();
   requester_->hold();
 }
 
@@ -90,7 +94,7 @@ void RcMachine::meet_far_peer() {
 bool RcMachine::take_far(Time now, const wire::PacketView& packet, const PacketContext& context) {
   if (far_ == nullptr) {
     // The peer learned of this end, and what it had to say of itself was lost.
-    if (!offers_) return false;
+    if (!offers_ || !sending()) return false;
     auto far = std::make_unique<FarMachine>(qp_, config_);
     far->start_responder();
     if (packet.info->kind == wire::OpKind::ack || !far->proves(packet, context)) return false;
@@ -201,7 +205,8 @@ void RcMachine::on_timer(Time now) {
 
 bool RcMachine::wants_transmit() const {
   if (sending() && far_ != nullptr && far_->ready()) return true;
-  return wants_respond() || (sending() && !last_words_ && requester_ != nullptr && requester_->ready());
+  return wants_respond() ||
+         (sending() && !last_words_ && requester_ != nullptr && requester_->ready());
 }
 
 bool RcMachine::wants_respond() const {

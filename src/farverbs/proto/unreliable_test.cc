@@ -195,7 +195,7 @@ TEST_F(UdTest, ADatagramArrivesBehindFortyBytes) {
   EXPECT_EQ(got[0].byte_length, 140u);
   EXPECT_EQ(got[0].source_qpn, link.a.qp->qp().qpn);
   EXPECT_EQ(got[0].immediate, 77u);
-  EXPECT_EQ(got[0].flags, model::kGrhPresent | model::kWithImmediate);
+  EXPECT_EQ(got[0].flags, model::kGrhPresent | model::kOverIpv4 | model::kWithImmediate);
   EXPECT_EQ(std::memcmp(link.b.bytes(40), link.a.bytes(0), 100), 0);
   EXPECT_EQ(link.b.bytes(0)[0], std::byte{0});
   EXPECT_EQ(link.b.bytes(20)[0], std::byte{0x45});
