@@ -13,9 +13,6 @@
 namespace farverbs::engine {
 namespace {
 
-// Polls in a row without a completion that make an active poller: a program that sleeps between
-// events drains its queue and arms it again long before.
-constexpr uint32_t kActiveAfterIdlePolls = 16;
 // How often the background thread looks in on an active poller.
 constexpr int64_t kLookInNs = 1'000'000;
 // Turns of the background thread in a row under one lock, so that others get it too.
@@ -98,13 +95,7 @@ bool Shard::poll() {
   const bool moved = loop_.step(io::os_now(), StepKind::kPolling);
   streaming_.store(loop_.streaming(), std::memory_order_relaxed);
   inline_steps_.store(inline_steps_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  if (moved) {
-    idle_polls_.store(0, std::memory_order_relaxed);
-  } else {
-    const uint32_t idle = idle_polls_.load(std::memory_order_relaxed) + 1;
-    idle_polls_.store(idle, std::memory_order_relaxed);
-    if (idle == kActiveAfterIdlePolls) polling_.store(true, std::memory_order_seq_cst);
-  }
+  if (habit_.polled(moved)) polling_.store(true, std::memory_order_seq_cst);
   unlock();
   if (moved) followers_.notify();
   return moved;
@@ -126,7 +117,7 @@ void Shard::posted(LoopQp& qp, size_t count) {
 }
 
 void Shard::hand_over() {
-  idle_polls_.store(0, std::memory_order_relaxed);
+  habit_.stopped();
   const bool was_polling = polling_.exchange(false, std::memory_order_seq_cst);
   if (mutex_.try_lock()) {
     loop_.step_transmit(io::os_now(), StepKind::kLeaving);
@@ -215,7 +206,7 @@ void Shard::stand_by() {
     leader_idle_ = leading && unchanged;
     if (!leading && unchanged) {
       polling_.store(false, std::memory_order_seq_cst);
-      idle_polls_.store(0, std::memory_order_relaxed);
+      habit_.went_silent();
     }
   }
   if (woken) background_waker_.drain();
@@ -241,6 +232,7 @@ void Shard::background_turn() {
     // Set under the lock: every later step by others compares its deadline with this.
     background_sleeps_until_.store(deadline.ns(), std::memory_order_seq_cst);
   }
+  habit_.background_turn(any);
   if (any) followers_.notify();
   // In the midst of a long message it lets others run and looks once more before it sleeps: a peer
   // on the same processor sends all that it may, instead of waking this thread for each burst.

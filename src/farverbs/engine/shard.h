@@ -8,8 +8,9 @@
 //                                        one-sided operations and retransmissions progress.
 //
 // While an application polls, the background thread stands by: it does not watch the port, it only
-// looks in every millisecond whether the polling went on. Work that is posted while somebody else
-// holds the lock is seen by the holder before it goes (Loop::ring, Loop::has_work).
+// looks in every millisecond whether the polling went on, unless the application has the habit of
+// polling now and then only (PollHabit): then both watch it. Work that is posted while somebody
+// else holds the lock is seen by the holder before it goes (Loop::ring, Loop::has_work).
 #pragma once
 
 #include <atomic>
@@ -19,6 +20,7 @@
 #include <thread>
 
 #include "farverbs/engine/loop.h"
+#include "farverbs/engine/poll_habit.h"
 #include "farverbs/io/os_clock.h"
 #include "farverbs/io/waker.h"
 
@@ -105,8 +107,7 @@ class Shard {
 
   // Counts polls, so that the background thread can see whether they go on.
   std::atomic<uint64_t> polls_{0};
-  // Polls in a row that found nothing since the last hand_over: a streak makes an active poller.
-  std::atomic<uint32_t> idle_polls_{0};
+  PollHabit habit_;
   std::atomic<bool> polling_{false};      // an application polls actively, or leads
   std::atomic<bool> leading_{false};      // an application thread is inside lead()
   std::atomic<bool> standing_by_{false};  // the background thread looks in every millisecond
