@@ -54,7 +54,7 @@ struct CmPrivateData {
 // What an end says of itself in REQ and REP.
 struct CmEnd {
   Qpn qpn;
-  Psn starting_psn;
+  Psn starting_psn;  // at which the other end shall begin to send
   uint8_t responder_resources = 0;
   uint8_t initiator_depth = 0;
   bool flow_control = false;

@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <cerrno>
+#include <ctime>
 
 #include "farverbs/abi/rdmacm/library.h"
 #include "farverbs/io/os_clock.h"
@@ -99,9 +100,20 @@ int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
     int fd = -1;
     {
       const std::lock_guard lock(library.mutex);
-      if (!library.alive(channel)) return fail(EINVAL);
-      taken = library.take(*of(channel));
-      fd = channel->fd;
+      if (library.alive(channel)) {
+        taken = library.take(*of(channel));
+        fd = channel->fd;
+      } else if (!library.was_deleted(channel)) {
+        return fail(EINVAL);
+      }
+    }
+    if (fd < 0) {
+      // Many programs have a thread that asks for events until the program ends, and take the
+      // channel away under it. It would sleep in the kernel; with an error it would end the program
+      // with a bad status, in the middle of its good end.
+      constexpr timespec kLongEnough{2, 0};
+      ::nanosleep(&kLongEnough, nullptr);
+      return fail(EBADF);
     }
     if (taken != nullptr) break;
     const int flags = ::fcntl(fd, F_GETFL);

@@ -196,8 +196,16 @@ Channel* Library::new_channel() {
 void Library::delete_channel(Channel* channel) {
   for (Event* event : channel->events) delete event;
   channels_.erase(channel);
+  constexpr size_t kRemembered = 16;
+  deleted_channels_.push_back(channel);
+  if (deleted_channels_.size() > kRemembered) deleted_channels_.pop_front();
   ::close(channel->fd);
   delete channel;
+}
+
+bool Library::was_deleted(const rdma_event_channel* channel) const {
+  return std::find(deleted_channels_.begin(), deleted_channels_.end(), channel) !=
+         deleted_channels_.end();
 }
 
 Id* Library::new_id(Channel* channel, void* context, rdma_port_space ps, ibv_qp_type qp_type) {
@@ -210,7 +218,7 @@ Id* Library::new_id(Channel* channel, void* context, rdma_port_space ps, ibv_qp_
   return id;
 }
 
-void Library::delete_id(std::unique_lock<std::mutex>& lock, Id* id) {
+void Library::delete_id(std::unique_lock<UncancelledMutex>& lock, Id* id) {
   unwatch(*id);
   end_connection(*id);
   // Requests that the application has not seen are nobody's.

@@ -4,6 +4,8 @@
 // causes them, before its call returns: a process may end right after.
 #pragma once
 
+#include <pthread.h>
+
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -19,12 +21,32 @@
 
 namespace farverbs::rdmacm {
 
+// Programs cancel threads that wait for events (pthread_cancel(3)). None ends while it holds this.
+class UncancelledMutex {
+ public:
+  void lock() {
+    int before = 0;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    mutex_.lock();
+    before_ = before;
+  }
+  void unlock() {
+    const int before = before_;
+    mutex_.unlock();
+    pthread_setcancelstate(before, nullptr);
+  }
+
+ private:
+  std::mutex mutex_;
+  int before_ = PTHREAD_CANCEL_ENABLE;  // the holder's
+};
+
 class Library {
  public:
   // The process's own; a child of a fork gets a new one.
   static Library& get();
 
-  std::mutex mutex;
+  UncancelledMutex mutex;
 
   // --- All below with the mutex held ---
 
@@ -43,9 +65,11 @@ class Library {
   // nullptr with errno set.
   Channel* new_channel();
   void delete_channel(Channel* channel);
+  // One of the last that were deleted.
+  bool was_deleted(const rdma_event_channel* channel) const;
   Id* new_id(Channel* channel, void* context, rdma_port_space ps, ibv_qp_type qp_type);
   // Waits until its events are acknowledged.
-  void delete_id(std::unique_lock<std::mutex>& lock, Id* id);
+  void delete_id(std::unique_lock<UncancelledMutex>& lock, Id* id);
 
   // Queues an event of the identifier.
   Event* push(Id& id, rdma_cm_event_type type, int status = 0);
@@ -83,10 +107,11 @@ class Library {
   io::FileDescriptor epoll_;
   std::thread::id runner_;
   Time sleeps_until_;  // of the thread
-  std::condition_variable acknowledged_;
+  std::condition_variable_any acknowledged_;
 
   std::unordered_set<Id*> ids_;
   std::unordered_set<Channel*> channels_;
+  std::deque<const rdma_event_channel*> deleted_channels_;
   std::unordered_set<Event*> given_;
   std::unordered_map<uint32_t, Id*> by_connection_;
   // Sockets are known to the thread by number, because an identifier may be gone when it looks.

@@ -44,7 +44,8 @@ void for_rtr(const Id& id, ibv_qp_attr& attr, int& mask) {
   // What the REQ said, whichever end sent it.
   attr.path_mtu = static_cast<ibv_mtu>(id.passive ? id.peer.path_mtu : id.own.path_mtu);
   attr.dest_qp_num = id.peer.qpn.value();
-  attr.rq_psn = id.peer.starting_psn.value();
+  // An end says at which PSN the other shall begin to send (IBTA vol. 1, 12.7.22).
+  attr.rq_psn = id.own.starting_psn.value();
   mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
   if (!is_reliable(id)) return;
   attr.max_dest_rd_atomic = id.responder_resources;
@@ -54,7 +55,7 @@ void for_rtr(const Id& id, ibv_qp_attr& attr, int& mask) {
 
 void for_rts(const Id& id, ibv_qp_attr& attr, int& mask) {
   mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
-  attr.sq_psn = id.is_datagram() ? 0 : id.own.starting_psn.value();
+  attr.sq_psn = id.is_datagram() ? 0 : id.peer.starting_psn.value();
   if (id.is_datagram() || !is_reliable(id)) return;
   attr.timeout = id.passive && !id.has_ack_timeout ? id.peer.ack_timeout : id.own.ack_timeout;
   attr.retry_cnt = id.passive ? id.peer.retry_count : id.own.retry_count;
