@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 
 #include "farverbs/proto/placing.h"
 #include "farverbs/wire/cm_messages.h"
@@ -58,6 +59,7 @@ void Loop::destroy_qp(Time now, LoopQp* qp) {
   (void)qp->pair.modify(now, reset, model::kAttrState, config_.limits);
   settle(now, *qp);
   leave_path(*qp);
+  std::erase_if(members_, [&](const auto& member) { return member.second == qp; });
   TurnList::remove_if_linked(*qp);
   decltype(owing_)::remove_if_linked(*qp);
   timers_.remove(qp->timer);
@@ -67,6 +69,11 @@ void Loop::destroy_qp(Time now, LoopQp* qp) {
 
 Result<void> Loop::modify(Time now, LoopQp& qp, const model::QpAttributes& attributes,
                           uint32_t mask) {
+  if (const uint8_t source = attributes.address_vector.source_gid_index;
+      (mask & model::kAttrAddressVector) != 0 && !port_.has_source(source)) {
+    return invalid("address_vector.source_gid_index " + std::to_string(source) +
+                   " is none of the device's addresses");
+  }
   FV_TRY(qp.pair.modify(now, attributes, mask, config_.limits));
   const model::AddressVector* av =
       model::is_datagram(qp.pair.qp().type) ? nullptr : qp.pair.next_flow();
@@ -157,6 +164,9 @@ void Loop::on_burst(Time now, const io::RxBurst& burst) {
         if (qpn == kManagementQpn && management_ != nullptr) {
           on_management(now, *packet, context);
           context.expected_ip_id = flow.identifications.next();
+        } else if (qpn == kMulticastQpn && !members_.empty()) {
+          on_multicast(now, *packet, context);
+          context.expected_ip_id = flow.identifications.next();
         } else {
           ++counters_.unknown_qpn;
         }
@@ -200,6 +210,7 @@ void Loop::send_management(const io::ManagementRouter::Answer& answer) {
   io::TxFlow flow;
   flow.destination = {answer.to.address, port_.local().port};
   flow.traffic_class = answer.traffic_class;
+  flow.source = source_of(answer.from.address);
   wire::Bth bth;
   bth.opcode = static_cast<uint8_t>(wire::Opcode::ud_send_only);
   bth.dest_qp = kManagementQpn;
@@ -210,8 +221,41 @@ void Loop::send_management(const io::ManagementRouter::Answer& answer) {
   const size_t header =
       wire::emit_headers(place.data(), bth, wire::Deth{wire::kGsiQkey, 0, kManagementQpn});
   wire::seal(place.data(), header, std::span<const std::byte>(answer.mad),
-             wire::IcrcFlow::roce_v2(port_.local(), flow.destination), 0);
+             wire::IcrcFlow::roce_v2(port_.local_at(flow.source), flow.destination), 0);
   (void)port_.send(flow, burst);
+}
+
+void Loop::attach(LoopQp& qp, const IpAddress& group) {
+  if (std::find(members_.begin(), members_.end(), std::pair(group, &qp)) == members_.end()) {
+    members_.emplace_back(group, &qp);
+  }
+}
+
+bool Loop::detach(const LoopQp& qp, const IpAddress& group) {
+  return std::erase_if(members_, [&](const auto& member) {
+           return member.first == group && member.second == &qp;
+         }) > 0;
+}
+
+void Loop::on_multicast(Time now, const wire::PacketView& packet, proto::PacketContext context) {
+  if (!proto::intact(packet, context)) {
+    ++counters_.malformed_packets;
+    return;
+  }
+  context.unchecked = nullptr;  // once is enough for all of them
+  for (const auto& [group, qp] : members_) {
+    if (group != context.destination.address) continue;
+    qp->pair.on_packet(now, packet, context);
+    settle(now, *qp);
+  }
+}
+
+uint8_t Loop::source_of(const IpAddress& address) const {
+  for (unsigned source = 1; source < config_.limits.gid_count; ++source) {
+    const auto index = static_cast<uint8_t>(source);
+    if (port_.has_source(index) && port_.local_at(index).address == address) return index;
+  }
+  return 0;
 }
 
 Loop::ReceiveFlow& Loop::receive_flow(const io::RxBurst& burst) {

@@ -73,6 +73,11 @@ class Loop {
   void destroy_qp(Time now, LoopQp* qp);
   Result<void> modify(Time now, LoopQp& qp, const model::QpAttributes& attributes, uint32_t mask);
   void fail(Time now, LoopQp& qp);
+  // Datagrams that come to the group go to every QP attached; the port is the caller's to join.
+  void attach(LoopQp& qp, const IpAddress& group);
+  bool detach(const LoopQp& qp, const IpAddress& group);  // false: it was not
+  // Which of the port's addresses it is; the first if it is none.
+  uint8_t source_of(const IpAddress& address) const;
 
   // One turn: receive, timers, new work, transmit. True if a packet moved either way.
   bool step(Time now, StepKind kind);
@@ -118,6 +123,7 @@ class Loop {
   void on_burst(Time now, const io::RxBurst& burst);
   void on_management(Time now, const wire::PacketView& packet, const proto::PacketContext& context);
   void answer_management(Time now);
+  void on_multicast(Time now, const wire::PacketView& packet, proto::PacketContext context);
   void send_management(const io::ManagementRouter::Answer& answer);
   ReceiveFlow& receive_flow(const io::RxBurst& burst);
   void run_timers(Time now);
@@ -199,13 +205,14 @@ class Loop {
       const io::TxFlow& flow = key.flow;
       return flow.destination.address.hash() ^ (flow.destination.port * 0x9E3779B1u) ^
              (static_cast<size_t>(flow.traffic_class) << 8) ^ flow.hop_limit ^
-             (static_cast<size_t>(key.traffic) << 16);
+             (static_cast<size_t>(flow.source) << 24) ^ (static_cast<size_t>(key.traffic) << 16);
     }
   };
   std::unordered_map<PathKey, std::unique_ptr<Path>, PathHash> paths_;
   // By peer, and whether it is the background class's.
   std::map<std::pair<Endpoint, bool>, std::weak_ptr<FarLine>> lines_;
   std::unordered_map<IpAddress, cc::RememberedPath, AddressHash> remembered_;
+  std::vector<std::pair<IpAddress, LoopQp*>> members_;  // of multicast groups
   std::vector<std::byte> burst_storage_;
   wire::TxBurst burst_;
   Path* burst_path_ = nullptr;

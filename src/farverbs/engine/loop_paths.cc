@@ -49,8 +49,10 @@ std::shared_ptr<FarLine> Loop::line_for(const Endpoint& destination, bool backgr
     for_tools = far.get();
     controller = std::move(far);
   }
+  // The ceiling is for the port's first address; an IPv6 header is 20 bytes longer.
+  const uint32_t longer = port_.local().address.is_v4() && destination.address.is_v6() ? 20 : 0;
   auto line = std::make_shared<FarLine>(destination, background, std::move(controller), for_tools,
-                                        config_.datagram_ceiling);
+                                        config_.datagram_ceiling - longer);
   known_line = line;
   return line;
 }
@@ -66,6 +68,8 @@ Path& Loop::path_for(const model::AddressVector& av, bool far) {
     flow.traffic_class = static_cast<uint8_t>((octet & ~model::kEcnMask) | model::kEcnCapable);
   }
   flow.hop_limit = av.hop_limit;
+  // Datagrams of UD name one each; what the port does not have goes from its first address.
+  flow.source = port_.has_source(av.source_gid_index) ? av.source_gid_index : uint8_t{0};
   const PathKey key{flow, traffic};
   auto found = paths_.find(key);
   if (found != paths_.end()) return *found->second;
@@ -77,8 +81,9 @@ Path& Loop::path_for(const model::AddressVector& av, bool far) {
     std::erase_if(lines_, [](const auto& entry) { return entry.second.expired(); });
   }
   auto path = std::make_unique<Path>(
-      flow, traffic, wire::IcrcFlow::roce_v2(port_.local(), flow.destination), new_controller(),
-      new_controller(), line_for(flow.destination, traffic == model::TrafficClass::kBackground));
+      flow, traffic, wire::IcrcFlow::roce_v2(port_.local_at(flow.source), flow.destination),
+      new_controller(), new_controller(),
+      line_for(flow.destination, traffic == model::TrafficClass::kBackground));
   return *paths_.emplace(key, std::move(path)).first->second;
 }
 

@@ -42,6 +42,8 @@ class FaultPort final : public Port {
   Port& inner() { return *inner_; }
 
   Endpoint local() const override { return inner_->local(); }
+  bool has_source(uint8_t source) const override { return inner_->has_source(source); }
+  Endpoint local_at(uint8_t source) const override { return inner_->local_at(source); }
   const PortLimits& limits() const override { return inner_->limits(); }
   const PortCounters& counters() const override { return inner_->counters(); }
   SendStatus send(const TxFlow& flow, const wire::TxBurst& burst) override {

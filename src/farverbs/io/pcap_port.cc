@@ -27,8 +27,8 @@ uint16_t identification(const Endpoint& source, const Endpoint& destination,
 SendStatus PcapPort::send(const TxFlow& flow, const wire::TxBurst& burst) {
   const SendStatus status = inner_->send(flow, burst);
   if (status == SendStatus::kSent) {
-    write({local(), flow.destination, flow.traffic_class, flow.hop_limit, burst.bytes(),
-           burst.segment_size(), false});
+    write({local_at(flow.source), flow.destination, flow.traffic_class, flow.hop_limit,
+           burst.bytes(), burst.segment_size(), false});
   }
   return status;
 }

@@ -17,6 +17,8 @@ class PcapPort final : public Port {
       : inner_(std::move(inner)), writer_(std::move(writer)), now_(now) {}
 
   Endpoint local() const override { return inner_->local(); }
+  bool has_source(uint8_t source) const override { return inner_->has_source(source); }
+  Endpoint local_at(uint8_t source) const override { return inner_->local_at(source); }
   const PortLimits& limits() const override { return inner_->limits(); }
   const PortCounters& counters() const override { return inner_->counters(); }
   SendStatus send(const TxFlow& flow, const wire::TxBurst& burst) override;

@@ -20,6 +20,7 @@ struct TxFlow {
   Endpoint destination;
   uint8_t traffic_class = 0;
   uint8_t hop_limit = 64;
+  uint8_t source = 0;  // which of the port's addresses it leaves from
   bool operator==(const TxFlow&) const = default;
 };
 
@@ -62,6 +63,9 @@ class Port {
  public:
   virtual ~Port() = default;
   virtual Endpoint local() const = 0;
+  // A port may have several addresses: the GID table's, by their index. 0 is local().
+  virtual bool has_source(uint8_t source) const { return source == 0; }
+  virtual Endpoint local_at(uint8_t) const { return local(); }
   virtual const PortLimits& limits() const = 0;
   virtual const PortCounters& counters() const = 0;
 

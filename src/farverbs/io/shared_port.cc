@@ -35,7 +35,8 @@ bool watch(int epoll, int fd) {
 
 }  // namespace
 
-Result<std::unique_ptr<SharedPort>> SharedPort::open(UdpOptions options, Entropy& entropy) {
+Result<std::unique_ptr<SharedPort>> SharedPort::open(UdpOptions options, Entropy& entropy,
+                                                     std::optional<uint8_t> slot) {
   options.reuse_port = true;
   std::unique_ptr<UdpPort> port;
   if (options.local.port == 0) {
@@ -44,7 +45,7 @@ Result<std::unique_ptr<SharedPort>> SharedPort::open(UdpOptions options, Entropy
     options.local.port = port->local().port;
   }
   // The slot comes first: there must be no socket in the group whose slot is not known.
-  FV_ASSIGN(SlotChannel channel, SlotChannel::claim(options.local));
+  FV_ASSIGN(SlotChannel channel, SlotChannel::claim(options.local, slot));
   if (port == nullptr) {
     FV_ASSIGN(port, UdpPort::open(options));
   }

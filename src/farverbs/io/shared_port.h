@@ -11,6 +11,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 
 #include "farverbs/base/prng.h"
 #include "farverbs/io/file_descriptor.h"
@@ -33,8 +34,10 @@ struct SharingCounters {
 
 class SharedPort final : public Port {
  public:
-  // options.reuse_port is implied. Entropy is asked once, for what a stranger must not guess.
-  static Result<std::unique_ptr<SharedPort>> open(UdpOptions options, Entropy& entropy);
+  // options.reuse_port is implied. Entropy is asked once, for what a stranger must not guess. The
+  // slot is a free one, or the one that is wanted (EADDRINUSE: it is another process's).
+  static Result<std::unique_ptr<SharedPort>> open(UdpOptions options, Entropy& entropy,
+                                                  std::optional<uint8_t> slot = std::nullopt);
 
   uint8_t slot() const { return channel_.slot(); }
   SharingCounters sharing() const;

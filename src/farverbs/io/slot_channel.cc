@@ -11,7 +11,7 @@ constexpr int kQueueBytes = 4 << 20;
 
 }  // namespace
 
-Result<SlotChannel> SlotChannel::claim(const Endpoint& endpoint) {
+Result<SlotChannel> SlotChannel::claim(const Endpoint& endpoint, std::optional<uint8_t> wanted) {
   FileDescriptor fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return Error::from_errno("cannot open a unix socket");
   const int on = 1;
@@ -24,13 +24,19 @@ Result<SlotChannel> SlotChannel::claim(const Endpoint& endpoint) {
     setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &kQueueBytes, sizeof kQueueBytes);
   }
   const AbstractAddress slots(slot_prefix(endpoint));
-  for (size_t slot = 0; slot < kSlots; ++slot) {
+  const size_t first = wanted.value_or(0);
+  const size_t end = wanted.has_value() ? first + 1 : kSlots;
+  for (size_t slot = first; slot < end; ++slot) {
     const AbstractAddress name = slots.with_number(static_cast<uint8_t>(slot));
     if (::bind(fd.get(), name.generic(), name.size) == 0) {
       return SlotChannel(endpoint, static_cast<uint8_t>(slot), std::move(fd));
     }
     if (errno != EADDRINUSE)
       return Error::from_errno("cannot claim a slot of " + endpoint.to_string());
+  }
+  if (wanted.has_value()) {
+    return Error{EADDRINUSE, "slot " + std::to_string(*wanted) + " of UDP " + endpoint.to_string() +
+                                 " is another process's"};
   }
   return Error{EUSERS, "256 processes share UDP " + endpoint.to_string() +
                            " already, which is the most; bind to another address or port"};

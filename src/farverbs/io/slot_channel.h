@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "farverbs/io/file_descriptor.h"
 #include "farverbs/io/port.h"
@@ -24,8 +25,9 @@ enum class Forwarding {
 class SlotChannel {
  public:
   // Claims the lowest free slot of the endpoint: where no member has left yet, slots are then the
-  // indices of the members' sockets in the kernel.
-  static Result<SlotChannel> claim(const Endpoint& endpoint);
+  // indices of the members' sockets in the kernel. Or `wanted` and no other (EADDRINUSE).
+  static Result<SlotChannel> claim(const Endpoint& endpoint,
+                                   std::optional<uint8_t> wanted = std::nullopt);
 
   uint8_t slot() const { return slot_; }
   int fd() const { return fd_.get(); }

@@ -123,6 +123,25 @@ uint32_t scope_of(const IpAddress& local) {
 
 }  // namespace
 
+namespace {
+
+// Multicast leaves by the interface that has the local address, whatever the routes say. Who does
+// not send any needs none of it.
+void set_multicast_interface(int fd, const IpAddress& local) {
+  auto interface = find_interface(local);
+  if (!interface.ok()) return;
+  if (local.is_v6()) {
+    set(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, static_cast<int>(interface->index));
+    return;
+  }
+  ip_mreqn request{};
+  request.imr_address.s_addr = htonl(local.v4_value());
+  request.imr_ifindex = static_cast<int>(interface->index);
+  setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &request, sizeof request);
+}
+
+}  // namespace
+
 size_t probe_max_segments() {
   constexpr size_t kNewer = 128;
   constexpr size_t kOlder = 64;
@@ -160,6 +179,7 @@ Result<UdpSocket> open_udp_socket(const UdpOptions& options) {
     return Error::from_errno("cannot tell the bound address");
   }
   result.local = local.to_endpoint();
+  if (!address.is_unspecified() && !address.is_multicast()) set_multicast_interface(fd, address);
   result.max_datagram = largest_datagram(address);
   result.max_segments = options.segmentation ? probe_max_segments() : 1;
   return result;

@@ -180,13 +180,14 @@ Result<void> MemoryTable::deregister(MemoryEntry* entry) {
   return {};
 }
 
-Result<MemoryEntry*> MemoryTable::allocate_window(PdId pd, MemoryKind kind) {
+Result<MemoryEntry*> MemoryTable::allocate_window(PdId pd, MemoryKind kind, bool announced) {
   if (kind == MemoryKind::kRegion) return invalid("type must be a window's, type 1 or type 2");
   const std::lock_guard guard(mutex_);
   const MemoryKey key = draw_key_locked();
   if (key.value() == 0) return Error{ENOMEM, "memory table is full; deregister regions first"};
   MemoryEntry* entry = new_entry_locked();
   store(entry->kind, kind);
+  entry->announced = announced;
   store(entry->pd, pd);
   store(entry->access, 0u);
   store(entry->length, uint64_t{0});
@@ -230,6 +231,9 @@ Result<MemoryKey> MemoryTable::bind_window(MemoryEntry* window, PdId pd, MemoryK
   if (length == 0) {
     if (type_2) return invalid("length is 0; a type 2 window is unbound by invalidating it");
     unbind_locked(*window);
+    if (window->announced) {
+      store(window->handle_key, MemoryKey((window->handle_key.value() & ~0xFFu) | key_tag));
+    }
     return window->handle_key;
   }
   FV_TRY(check_rights(access));
@@ -257,6 +261,9 @@ Result<MemoryKey> MemoryTable::bind_window(MemoryEntry* window, PdId pd, MemoryK
 
   MemoryKey key((window->handle_key.value() & ~0xFFu) | key_tag);
   if (type_2) {
+    store(window->handle_key, key);
+  } else if (window->announced) {
+    unbind_locked(*window);
     store(window->handle_key, key);
   } else {
     key = draw_key_locked();

@@ -39,6 +39,7 @@ struct MemoryEntry {
   std::byte* memory = nullptr;  // where `address` lies in this process
   MemoryEntry* region = nullptr;  // a window's region
   Qpn qpn;                        // a type 2 window belongs to this QP
+  bool announced = false;         // a window whose keys the application tells in advance
   std::atomic<uint32_t> bound_windows{0};
 
   bool holds(MemoryKey k) const {
@@ -71,7 +72,9 @@ class MemoryTable {
   // packet loops to pass (engine) before the memory may go.
   Result<void> deregister(MemoryEntry* entry);
 
-  Result<MemoryEntry*> allocate_window(PdId pd, MemoryKind kind);
+  // announced: a type 1 window gets its new keys as a type 2 window does, so that the application
+  // knows them when it posts (ibv_bind_mw(3) returns them).
+  Result<MemoryEntry*> allocate_window(PdId pd, MemoryKind kind, bool announced = false);
   Result<void> free_window(MemoryEntry* window);
   // Binds; gives the window a new key. Type 1: random, and binding again moves it. Type 2: its
   // handle_key with the low 8 bits replaced by the consumer's key_tag (so ibv_inc_rkey(3) tells the

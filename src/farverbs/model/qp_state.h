@@ -28,7 +28,7 @@ struct QpLimits {
   PathMtu max_path_mtu = PathMtu::k4096;
   uint16_t pkey_count = 1;
   uint8_t port_count = 1;
-  uint8_t gid_count = 1;
+  unsigned gid_count = 1;
 };
 
 // Checks a modify request against the table and the values' ranges. Changes nothing. The error

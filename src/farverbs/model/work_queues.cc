@@ -143,10 +143,12 @@ Result<void> SendQueue::post(QpType type, const SendWorkRequest& request) {
   wqe.compare_add = request.compare_add;
   wqe.swap = request.swap;
   wqe.remote_key = request.remote_key;
+  // A bind's is its new key, of which the low 8 bits count.
   wqe.immediate = request.opcode == SendOpcode::kSendWithInvalidate ||
                           request.opcode == SendOpcode::kLocalInvalidate
                       ? request.invalidate_key.value()
-                      : request.immediate;
+                  : request.opcode == SendOpcode::kBindWindow ? request.remote_key.value()
+                                                              : request.immediate;
   wqe.flags = request.flags;
   wqe.length = static_cast<uint32_t>(length);
   wqe.opcode = request.opcode;

@@ -52,6 +52,9 @@ Result<Device> Device::open(const DeviceOptions& options) {
     return invalid("max_window_packets must be 4096 to 4194304, got " +
                    std::to_string(options.max_window_packets));
   }
+  if (options.more_gids > 0 && (options.shards != 1 || !options.share_port)) {
+    return invalid("more_gids needs share_port and one shard");
+  }
   FV_ASSIGN(io::Interface interface, io::find_interface(options.address));
   FV_ASSIGN(io::Waker waker, io::Waker::create());
   auto state =
@@ -66,6 +69,7 @@ Result<Device> Device::open(const DeviceOptions& options) {
   config.limits.max_rd_atomic = state->attributes.max_rd_atomic;
   config.limits.max_dest_rd_atomic = state->attributes.max_rd_atomic;
   config.limits.max_path_mtu = state->max_path_mtu;
+  config.limits.gid_count = options.more_gids + 1u;
   config.fixed_window_bytes = options.fixed_window_bytes;
   // A jumbo frame at most: above, more would be lost with a packet than is won.
   constexpr uint32_t kMostMtu = 9'000;
@@ -80,7 +84,13 @@ Result<Device> Device::open(const DeviceOptions& options) {
       FV_ASSIGN(auto shared, io::SharedPort::open(udp, state->entropy));
       slot = shared->slot();
       state->shared_ports.push_back(shared.get());
-      port = std::move(shared);
+      if (options.more_gids > 0) {
+        FV_ASSIGN(auto several, io::AddressesPort::create(std::move(shared)));
+        state->addresses_port = several.get();
+        port = std::move(several);
+      } else {
+        port = std::move(shared);
+      }
     } else {
       FV_ASSIGN(port, io::UdpPort::open(udp));
     }
@@ -180,6 +190,16 @@ std::string Device::stats_socket() const {
   return state_->stats != nullptr ? state_->stats->path() : std::string();
 }
 bool Device::progress() { return state_->poll_shards(); }
+
+Result<void> Device::use_gid(uint8_t index, const IpAddress& address) {
+  if (index == 0 || index > state_->options.more_gids) {
+    return invalid("index of a GID to add must be 1 to " +
+                   std::to_string(state_->options.more_gids) + ", got " + std::to_string(index));
+  }
+  return state_->shards[0]->with_loop([&](engine::Loop&, Time) {
+    return state_->addresses_port->open(index, address, state_->entropy);
+  });
+}
 
 void Device::hand_over() {
   for (auto& shard : state_->shards) shard->hand_over();

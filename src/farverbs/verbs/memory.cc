@@ -80,10 +80,11 @@ Result<MemoryRegion> ProtectionDomain::allocate_memory(uint64_t length, uint32_t
   return region;
 }
 
-Result<MemoryWindow> ProtectionDomain::allocate_window(bool type2) {
+Result<MemoryWindow> ProtectionDomain::allocate_window(bool type2, bool announced) {
   FV_ASSIGN(model::MemoryEntry * entry,
             state_->device->memory.allocate_window(
-                state_->id, type2 ? model::MemoryKind::kWindow2 : model::MemoryKind::kWindow1));
+                state_->id, type2 ? model::MemoryKind::kWindow2 : model::MemoryKind::kWindow1,
+                announced));
   auto window = std::make_shared<detail::WindowState>();
   window->pd = state_;
   window->entry = entry;

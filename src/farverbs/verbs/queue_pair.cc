@@ -17,7 +17,10 @@ namespace detail {
 
 QpHandleState::~QpHandleState() {
   if (qp == nullptr) return;
-  shard->with_loop([this](engine::Loop& loop, Time now) { loop.destroy_qp(now, qp); });
+  shard->with_loop([this](engine::Loop& loop, Time now) {
+    loop.destroy_qp(now, qp);
+    for (const IpAddress& group : groups) pd->device->addresses_port->leave(group);
+  });
 }
 
 }  // namespace detail
@@ -193,6 +196,36 @@ Result<void> QueuePair::post_send(std::span<const SendWorkRequest> requests, siz
   if (posted != nullptr) *posted = n;
   if (n > 0) state_->shard->posted(*state_->qp, n);
   return result;
+}
+
+Result<void> QueuePair::attach_multicast(const Gid& gid) {
+  const IpAddress group = IpAddress::from_gid(gid);
+  if (type() != QpType::kUd) return invalid("only a UD QP can be in a multicast group");
+  if (!group.is_multicast()) return invalid(group.to_string() + " is no multicast address");
+  const auto& device = *state_->pd->device;
+  if (device.addresses_port == nullptr) {
+    return Error{EOPNOTSUPP, "the device was opened without more_gids"};
+  }
+  return state_->shard->with_loop([&](engine::Loop& loop, Time) -> Result<void> {
+    std::vector<IpAddress>& groups = state_->groups;
+    if (std::find(groups.begin(), groups.end(), group) != groups.end()) return {};
+    FV_TRY(device.addresses_port->join(group, device.interface.index));
+    groups.push_back(group);
+    loop.attach(*state_->qp, group);
+    return {};
+  });
+}
+
+Result<void> QueuePair::detach_multicast(const Gid& gid) {
+  const IpAddress group = IpAddress::from_gid(gid);
+  return state_->shard->with_loop([&](engine::Loop& loop, Time) -> Result<void> {
+    if (!loop.detach(*state_->qp, group)) {
+      return invalid("the QP is not attached to " + group.to_string());
+    }
+    std::erase(state_->groups, group);
+    state_->pd->device->addresses_port->leave(group);
+    return {};
+  });
 }
 
 uint32_t QueuePair::send_room() const {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "farverbs/engine/shard.h"
+#include "farverbs/io/addresses_port.h"
 #include "farverbs/io/interfaces.h"
 #include "farverbs/io/os_entropy.h"
 #include "farverbs/io/shared_port.h"
@@ -69,7 +70,8 @@ struct DeviceState {
   engine::Followers followers;
   std::atomic<uint32_t> next_pd{1};
   std::atomic<uint32_t> next_shard{0};
-  std::vector<io::SharedPort*> shared_ports;  // of the shards, in order; none if not shared
+  std::vector<io::SharedPort*> shared_ports;    // of the shards, in order; none if not shared
+  io::AddressesPort* addresses_port = nullptr;  // of the only shard, if it may have several GIDs
   std::vector<std::unique_ptr<engine::Shard>> shards;  // their threads use all of the above
   std::unique_ptr<StatsServer> stats;                  // last: its thread uses the shards
 
@@ -179,6 +181,7 @@ struct QpHandleState {
   engine::Shard* shard = nullptr;
   engine::LoopQp* qp = nullptr;
   Psn first_psn;
+  std::vector<IpAddress> groups;  // under the loop's lock
   ~QpHandleState();
 };
 

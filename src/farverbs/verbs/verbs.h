@@ -95,6 +95,9 @@ struct DeviceOptions {
   uint64_t fixed_window_bytes = 0;
   // Show this user's `farverbs top` what it is doing; FARVERBS_STATS=1 in the environment does too.
   bool stats = false;
+  // GIDs that use_gid() may give it beside GID 0, which is `address`. Needs share_port, and one
+  // shard.
+  uint8_t more_gids = 0;
   // What its RC connections may be carried by: kStandard never offers the far transport.
   Transport transport = Transport::kAuto;
 };
@@ -178,6 +181,10 @@ class Device {
   // it, or it could not be made.
   std::string stats_socket() const;
 
+  // Makes `address`, another one of the machine, the GID of this index (1 to more_gids): address
+  // vectors may name it as their source, and peers may send to it. Nothing if it is that already.
+  // EEXIST: the index is another address.
+  Result<void> use_gid(uint8_t index, const IpAddress& address);
   // One turn of every shard's loop, in this thread; true if anything moved.
   bool progress();
   // This thread polls no more: what it owes leaves, the background thread takes over.
@@ -299,6 +306,10 @@ class QueuePair {
   Result<void> post_send(std::span<const SendWorkRequest> requests, size_t* posted = nullptr);
   Result<void> post_receive(const ReceiveWorkRequest& request);
   Result<void> post_receive(std::span<const ReceiveWorkRequest> requests, size_t* posted = nullptr);
+  // UD: from here on it receives what is sent to the group, a multicast address as a GID. Needs
+  // DeviceOptions::more_gids. detach_multicast: EINVAL if it was not attached.
+  Result<void> attach_multicast(const Gid& group);
+  Result<void> detach_multicast(const Gid& group);
   // How many requests the send queue has room for.
   uint32_t send_room() const;
 
@@ -378,7 +389,8 @@ class ProtectionDomain {
                                        uint64_t iova);
   // Zeroed, page-aligned memory that the region owns; the kind a responder in the kernel can serve.
   Result<MemoryRegion> allocate_memory(uint64_t length, uint32_t access);
-  Result<MemoryWindow> allocate_window(bool type2);
+  // announced: see model::MemoryTable::allocate_window.
+  Result<MemoryWindow> allocate_window(bool type2, bool announced = false);
   Result<QueuePair> create_qp(const QueuePairInit& init);
   // events: as Device::create_cq.
   Result<SharedReceiveQueue> create_srq(uint32_t max_wr, uint32_t max_sge, void* context = nullptr,
