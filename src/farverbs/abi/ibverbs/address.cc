@@ -54,7 +54,7 @@ ReceivedHeader read_header(const ibv_grh& grh) {
 
 }  // namespace
 
-Result<model::AddressVector> to_vector(const Context& context, const ibv_ah_attr& attr) {
+Result<model::AddressVector> to_vector(Context& context, const ibv_ah_attr& attr) {
   if (attr.is_global == 0) {
     return invalid(
         "ah_attr.is_global is 0; on an Ethernet port a destination is a GID (give a GID "
@@ -67,12 +67,12 @@ Result<model::AddressVector> to_vector(const Context& context, const ibv_ah_attr
   if (attr.port_num != 1) {
     return invalid("ah_attr.port_num must be 1, got " + std::to_string(attr.port_num));
   }
-  static_cast<void>(context);
   model::AddressVector vector;
   std::memcpy(vector.destination_gid.data(), attr.grh.dgid.raw, vector.destination_gid.size());
   if (IpAddress::from_gid(vector.destination_gid).is_unspecified()) {
     return invalid("ah_attr.grh.dgid is no address");
   }
+  FV_TRY(use_gid(context, attr.grh.sgid_index));
   vector.source_gid_index = attr.grh.sgid_index;
   vector.hop_limit = attr.grh.hop_limit <= 1 ? kDefaultHopLimit : attr.grh.hop_limit;
   vector.traffic_class = attr.grh.traffic_class;

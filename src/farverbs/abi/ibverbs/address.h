@@ -6,7 +6,7 @@
 namespace farverbs::abi {
 
 // EINVAL if the attributes name no destination that an Ethernet port can reach.
-Result<model::AddressVector> to_vector(const Context& context, const ibv_ah_attr& attr);
+Result<model::AddressVector> to_vector(Context& context, const ibv_ah_attr& attr);
 ibv_ah_attr to_public(const model::AddressVector& vector);
 
 }  // namespace farverbs::abi

@@ -9,6 +9,7 @@
 
 #include "farverbs/abi/ibverbs/attributes.h"
 #include "farverbs/abi/ibverbs/devices.h"
+#include "farverbs/abi/ibverbs/domains.h"
 #include "farverbs/abi/ibverbs/errors.h"
 
 namespace farverbs::abi {
@@ -88,6 +89,8 @@ int query_device(ibv_context* context, ibv_device_attr& attr) {
   attr.max_ah = 1 << 20;
   attr.max_srq = static_cast<int>(can.max_srq);
   attr.max_srq_wr = static_cast<int>(can.max_srq_wr);
+  attr.max_mcast_grp = 1 << 10;
+  attr.max_mcast_qp_attach = attr.max_total_mcast_qp_attach = attr.max_qp;
   attr.max_pkeys = 1;
   attr.local_ca_ack_delay = 15;  // 134 ms: a process that is not scheduled answers late
   attr.phys_port_cnt = 1;
@@ -104,6 +107,15 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
   all.completion_timestamp_mask = UINT64_MAX;
   all.hca_core_clock = 1'000'000;
   all.device_cap_flags_ex = all.orig_attr.device_cap_flags;
+  all.max_dm_size = kDeviceMemoryBytes;
+  // Nothing is pinned, so every region is registered on demand.
+  constexpr uint32_t kDatagrams = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV;
+  constexpr uint32_t kUnreliable = kDatagrams | IBV_ODP_SUPPORT_WRITE;
+  all.odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
+  all.odp_caps.per_transport_caps.rc_odp_caps =
+      kUnreliable | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
+  all.odp_caps.per_transport_caps.uc_odp_caps = kUnreliable;
+  all.odp_caps.per_transport_caps.ud_odp_caps = kDatagrams;
   all.phys_port_cnt_ex = 1;
   std::memset(static_cast<void*>(attr), 0, attr_size);
   std::memcpy(static_cast<void*>(attr), &all, std::min(attr_size, sizeof all));
@@ -136,22 +148,27 @@ int query_port(ibv_context* context, uint8_t number, ibv_port_attr* attr, size_t
 }
 
 Result<std::vector<ibv_gid_entry>> gid_table(const Context& context) {
-  FV_ASSIGN(const io::Interface interface, interface_of(*context.owner));
+  FV_ASSIGN(const std::vector<GidEntry> gids, gids_of(*context.owner));
   std::vector<ibv_gid_entry> table;
-  for (const IpAddress& address : offered_addresses(context, interface)) {
+  for (size_t index = 0; index < gids.size(); ++index) {
+    if (!gids[index].present) continue;
     ibv_gid_entry entry{};
-    entry.gid = to_public(address.to_gid());
-    entry.gid_index = static_cast<uint32_t>(table.size());
+    entry.gid = to_public(gids[index].address.to_gid());
+    entry.gid_index = static_cast<uint32_t>(index);
     entry.port_num = 1;
     entry.gid_type = IBV_GID_TYPE_ROCE_V2;
-    entry.ndev_ifindex = interface.index;
+    entry.ndev_ifindex = static_cast<uint32_t>(context.owner->index);
     table.push_back(entry);
   }
   return table;
 }
 
-std::vector<IpAddress> offered_addresses(const Context& context, const io::Interface&) {
-  return {context.soft_nic->options().address};
+Result<std::optional<ibv_gid_entry>> gid_at(const Context& context, uint32_t index) {
+  FV_ASSIGN(const std::vector<ibv_gid_entry> table, gid_table(context));
+  for (const ibv_gid_entry& entry : table) {
+    if (entry.gid_index == index) return std::optional(entry);
+  }
+  return std::optional<ibv_gid_entry>();
 }
 
 }  // namespace farverbs::abi
@@ -186,11 +203,10 @@ int ibv_query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) {
     return fail(invalid("index must be 0 to " + std::to_string(kGidTableLength - 1) + ", got " +
                         std::to_string(index)));
   }
-  const auto table = gid_table(of(context));
-  if (!table.ok()) return fail(table.error());
+  const auto entry = gid_at(of(context), static_cast<uint32_t>(index));
+  if (!entry.ok()) return fail(entry.error());
   // An entry without an address reads as zeros.
-  *gid = static_cast<size_t>(index) < table->size() ? (*table)[static_cast<size_t>(index)].gid
-                                                    : ibv_gid{};
+  *gid = entry->has_value() ? (*entry)->gid : ibv_gid{};
   return 0;
 }
 
@@ -201,11 +217,11 @@ int _ibv_query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_g
     return refuse("ibv_query_gid_ex", checked.error());
   }
   if (index >= static_cast<uint32_t>(kGidTableLength)) return EINVAL;
-  const auto table = gid_table(of(context));
-  if (!table.ok()) return refuse("ibv_query_gid_ex", table.error());
-  if (index >= table->size()) return ENODATA;
+  const auto found = gid_at(of(context), index);
+  if (!found.ok()) return refuse("ibv_query_gid_ex", found.error());
+  if (!found->has_value()) return ENODATA;
   std::memset(static_cast<void*>(entry), 0, entry_size);
-  std::memcpy(static_cast<void*>(entry), &(*table)[index], std::min(entry_size, sizeof *entry));
+  std::memcpy(static_cast<void*>(entry), &**found, std::min(entry_size, sizeof *entry));
   return 0;
 }
 
@@ -234,9 +250,9 @@ int ibv_query_gid_type(ibv_context* context, uint8_t port, unsigned int index, i
   };
   if (type == nullptr || !check_port(context, port).ok()) return fail(EINVAL);
   if (index >= static_cast<unsigned>(kGidTableLength)) return fail(EINVAL);
-  const auto table = gid_table(of(context));
-  if (!table.ok()) return fail(table.error().code);
-  *type = index < table->size() ? 1 : 0;
+  const auto found = gid_at(of(context), index);
+  if (!found.ok()) return fail(found.error().code);
+  *type = found->has_value() ? 1 : 0;
   return 0;
 }
 

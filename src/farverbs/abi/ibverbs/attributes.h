@@ -2,10 +2,10 @@
 // context. The calls give errno values.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "farverbs/abi/ibverbs/objects.h"
-#include "farverbs/io/interfaces.h"
 
 namespace farverbs::abi {
 
@@ -15,9 +15,8 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
                     ibv_device_attr_ex* attr, size_t attr_size);
 int query_port(ibv_context* context, uint8_t number, ibv_port_attr* attr, size_t size);
 
-// Addresses that the soft NIC answers at, in the order of the GID table.
-std::vector<IpAddress> offered_addresses(const Context& context, const io::Interface& interface);
-// The used entries, which are the first ones.
+// The used entries, by index.
 Result<std::vector<ibv_gid_entry>> gid_table(const Context& context);
+Result<std::optional<ibv_gid_entry>> gid_at(const Context& context, uint32_t index);
 
 }  // namespace farverbs::abi

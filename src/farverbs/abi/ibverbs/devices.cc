@@ -14,6 +14,7 @@
 
 #include "farverbs/abi/ibverbs/errors.h"
 #include "farverbs/abi/ibverbs/fork.h"
+#include "farverbs/abi/ibverbs/monitor.h"
 #include "farverbs/base/byte_order.h"
 #include "farverbs/io/file_descriptor.h"
 
@@ -64,10 +65,78 @@ Result<io::Interface> interface_of(const Device& device) {
 
 std::vector<IpAddress> gid_order(const io::Interface& interface) {
   std::vector<IpAddress> order = interface.addresses;
+  // An address of the link alone means nothing without naming the link, and a GID cannot.
+  std::erase_if(order, [](const IpAddress& address) {
+    return address.is_v6() && address.bytes()[0] == std::byte{0xFE} &&
+           (address.bytes()[1] & std::byte{0xC0}) == std::byte{0x80};
+  });
   std::stable_partition(order.begin(), order.end(),
                         [](const IpAddress& address) { return address.is_v4(); });
   if (order.size() > static_cast<size_t>(kGidTableLength)) order.resize(kGidTableLength);
   return order;
+}
+
+bool refresh_gids(Device& device, const io::Interface& interface) {
+  std::vector<GidEntry>& gids = device.gids;
+  const std::vector<GidEntry> before = gids;
+  const std::vector<IpAddress> addresses = gid_order(interface);
+  if (device.soft_nic.expired()) gids.clear();
+  for (GidEntry& entry : gids) {
+    entry.present = std::find(addresses.begin(), addresses.end(), entry.address) != addresses.end();
+  }
+  for (const IpAddress& address : addresses) {
+    const bool known = std::any_of(gids.begin(), gids.end(), [&](const GidEntry& entry) {
+      return entry.present && entry.address == address;
+    });
+    if (known) continue;
+    // The place of one that has gone, unless the soft NIC is still bound to it.
+    const auto free = std::find_if(gids.begin(), gids.end(), [](const GidEntry& entry) {
+      return !entry.present && !entry.opened;
+    });
+    if (free != gids.end()) {
+      *free = {address, true, false};
+    } else if (gids.size() < static_cast<size_t>(kGidTableLength)) {
+      gids.push_back({address, true, false});
+    }
+  }
+  return !std::equal(gids.begin(), gids.end(), before.begin(), before.end(),
+                     [](const GidEntry& a, const GidEntry& b) {
+                       return a.present == b.present && a.address == b.address;
+                     });
+}
+
+Result<std::vector<GidEntry>> gids_of(Device& device) {
+  const auto interface = interface_of(device);
+  const std::lock_guard lock(device.mutex);
+  // An interface that has gone has no addresses.
+  refresh_gids(device, interface.ok() ? *interface : io::Interface{});
+  return device.gids;
+}
+
+Result<void> use_gid(Context& context, uint8_t index) {
+  Device& device = *context.owner;
+  const auto opened = [&] {
+    const std::lock_guard lock(device.mutex);
+    return index < device.gids.size() && device.gids[index].opened;
+  };
+  if (opened()) return {};
+  FV_ASSIGN(const std::vector<GidEntry> gids, gids_of(device));
+  if (index >= gids.size() || !gids[index].present) {
+    return invalid("GID index " + std::to_string(index) + " of " + device.name + " is no address");
+  }
+  const std::lock_guard lock(device.mutex);
+  FV_TRY(context.soft_nic->use_gid(index, gids[index].address));
+  device.gids[index].opened = true;
+  return {};
+}
+
+void use_all_gids(Context& context) {
+  const auto gids = gids_of(*context.owner);
+  if (!gids.ok()) return;
+  for (size_t index = 1; index < gids->size(); ++index) {
+    // What cannot be used is refused when somebody asks for it.
+    if ((*gids)[index].present) (void)use_gid(context, static_cast<uint8_t>(index));
+  }
 }
 
 uint64_t guid_of(const std::string& interface_name) {
@@ -112,6 +181,7 @@ Device& device_for(const io::Interface& interface) {
 
 Result<std::shared_ptr<verbs::Device>> soft_nic_of(Device& device) {
   prepare_for_forks();
+  watch_interfaces();
   const std::lock_guard lock(device.mutex);
   if (auto open = device.soft_nic.lock()) return open;
   FV_ASSIGN(const io::Interface interface, interface_of(device));
@@ -121,10 +191,15 @@ Result<std::shared_ptr<verbs::Device>> soft_nic_of(Device& device) {
   }
   verbs::DeviceOptions options;
   options.address = addresses.front();
+  options.more_gids = kGidTableLength - 1;
   options.transport = wanted_transport();
   FV_ASSIGN(verbs::Device opened, verbs::Device::open(options));
   auto soft_nic = std::make_shared<verbs::Device>(std::move(opened));
+  device.gids.clear();
+  refresh_gids(device, interface);
+  device.gids.front().opened = true;
   device.soft_nic = soft_nic;
+  device.up = interface.up;
   return soft_nic;
 }
 

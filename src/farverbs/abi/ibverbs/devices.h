@@ -28,6 +28,16 @@ Result<io::Interface> interface_of(const Device& device);
 // Its addresses in the order of the GID table.
 std::vector<IpAddress> gid_order(const io::Interface& interface);
 
+// Brings the GID table up to date with the interface; true if it changed. The device is locked.
+bool refresh_gids(Device& device, const io::Interface& interface);
+// The table's entries as they are now; those that are not present have no address.
+Result<std::vector<GidEntry>> gids_of(Device& device);
+// Sees to it that the soft NIC answers at the GID of this index, so that an address vector may name
+// it. EINVAL: there is none.
+Result<void> use_gid(Context& context, uint8_t index);
+// The same for all that there are: for QPs whose peers may have any of them.
+void use_all_gids(Context& context);
+
 // The device of an interface, made when it is first seen.
 Device& device_for(const io::Interface& interface);
 // The soft NIC of a device, opened if this process has none there.

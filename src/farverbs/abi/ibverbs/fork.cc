@@ -9,6 +9,7 @@
 #include <new>
 
 #include "farverbs/abi/ibverbs/devices.h"
+#include "farverbs/abi/ibverbs/monitor.h"
 
 namespace farverbs::abi {
 namespace {
@@ -36,6 +37,7 @@ void after_fork_in_child() {
     // which holds it, never dies.
   });
   forget_all_handles();
+  forget_watcher();
   for (auto& [name, device] : registry().devices) device->soft_nic.reset();
   after_fork();
 }

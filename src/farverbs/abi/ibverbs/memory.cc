@@ -1,9 +1,9 @@
 // Protection domains and memory regions: ibv_alloc_pd(3), ibv_reg_mr(3), ibv_rereg_mr(3).
-#include <climits>
-#include <new>
+#include "farverbs/abi/ibverbs/memory.h"
+
+#include <cstdint>
 
 #include "farverbs/abi/ibverbs/errors.h"
-#include "farverbs/abi/ibverbs/objects.h"
 
 namespace farverbs::abi {
 namespace {
@@ -14,6 +14,10 @@ constexpr unsigned kOfferedAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_W
 // Hints that change nothing here: nothing is pinned, so pages need not be huge nor stay, and order
 // is never relaxed further than it is.
 constexpr unsigned kHints = IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
+
+// Of a process, on machines of 48-bit addresses; the first page is never mapped.
+constexpr uint64_t kFirstAddress = 4096;
+constexpr uint64_t kEndOfAddresses = uint64_t{1} << 47;
 
 Result<uint32_t> rights_of(unsigned access) {
   if ((access & ~(kOfferedAccess | kHints)) != 0) {
@@ -36,9 +40,18 @@ void show(Mr& mr) {
 Result<std::unique_ptr<verbs::MemoryRegion>> make_region(Pd& pd, void* address, size_t length,
                                                          uint64_t iova, unsigned access) {
   FV_ASSIGN(const uint32_t rights, rights_of(access));
+  // Implicit: all memory that there is or will be, named by its addresses. Nothing is pinned, so
+  // it is a region like any other; what is not mapped when it is used fails the request.
+  if (address == nullptr && length == SIZE_MAX && (access & IBV_ACCESS_ON_DEMAND) != 0) {
+    address = reinterpret_cast<void*>(kFirstAddress);
+    length = kEndOfAddresses - kFirstAddress;
+    iova = kFirstAddress;
+  }
   FV_ASSIGN(verbs::MemoryRegion region, pd.domain->register_memory(address, length, rights, iova));
   return std::make_unique<verbs::MemoryRegion>(std::move(region));
 }
+
+}  // namespace
 
 ibv_mr* register_mr(const char* call, ibv_pd* shown_pd, void* address, size_t length, uint64_t iova,
                     unsigned access) {
@@ -60,7 +73,6 @@ ibv_mr* register_mr(const char* call, ibv_pd* shown_pd, void* address, size_t le
   return mr;
 }
 
-}  // namespace
 }  // namespace farverbs::abi
 
 using namespace farverbs;
@@ -96,6 +108,7 @@ int ibv_dealloc_pd(ibv_pd* pd) {
   }
   if (!remove_handle(Kind::kPd, pd)) return EINVAL;
   if (of(pd).parent != nullptr) --of(pd).parent->users;
+  if (of(pd).thread_users != nullptr) --*of(pd).thread_users;
   delete &of(pd);
   return 0;
 }
@@ -164,6 +177,7 @@ int ibv_dereg_mr(ibv_mr* shown) {
   if (auto gone = mr.region->deregister(); !gone.ok()) return refuse("ibv_dereg_mr", gone.error());
   if (!remove_handle(Kind::kMr, shown)) return EINVAL;
   --of(mr.pd).users;
+  if (mr.device_memory != nullptr) --*mr.device_memory;
   delete &mr;
   return 0;
 }

@@ -23,14 +23,24 @@ namespace farverbs::abi {
 // a provider's private part, and must find nothing there that they could take for theirs.
 using ProviderPart = uint64_t[64];
 
+// An address of the interface, or one that it had. Its place in the table does not change as long
+// as the soft NIC lives, since programs keep indices.
+struct GidEntry {
+  IpAddress address;
+  bool present = false;
+  bool opened = false;  // the soft NIC answers there
+};
+
 // One for each interface that was ever listed; it lives as long as the process, since programs keep
 // such pointers after they freed the list.
 struct Device : ibv_device {
   ProviderPart provider_part{};
   std::string interface_name;
   int index = 0;
-  std::mutex mutex;
+  std::mutex mutex;                       // guards what follows
   std::weak_ptr<verbs::Device> soft_nic;  // shared by all contexts of this process
+  std::vector<GidEntry> gids;
+  bool up = false;  // as programs were told last
 };
 
 struct Context;
@@ -50,13 +60,16 @@ struct Pd : ibv_pd {
   ContextRef owner;
   std::shared_ptr<verbs::ProtectionDomain> domain;  // a parent domain shares its parent's
   std::atomic<int> users{0};
+  // Of a parent domain: what it is made of.
   Pd* parent = nullptr;
+  std::atomic<int>* thread_users = nullptr;
 };
 
 struct Mr : ibv_mr {
   ContextRef owner;
   std::unique_ptr<verbs::MemoryRegion> region;
   unsigned access = 0;
+  std::shared_ptr<std::atomic<int>> device_memory;  // users of what it lies in, if it does
 };
 
 struct Mw : ibv_mw {
@@ -106,10 +119,9 @@ struct Qp : ibv_qp_ex {
   ContextRef owner;
   std::unique_ptr<verbs::QueuePair> pair;
   ibv_qp_init_attr init{};
+  uint8_t timeout = 0;  // as the program set it
   AsyncElement element{AsyncElement::Kind::kQp};
   std::unique_ptr<SendBatch, SendBatchDeleter> batch;  // only if made for the extended interface
-  std::mutex multicast_mutex;
-  std::vector<ibv_gid> multicast;
 };
 
 // From what a program handed in to what is behind it; it must be alive.

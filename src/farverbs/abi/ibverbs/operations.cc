@@ -3,6 +3,7 @@
 #include "farverbs/abi/ibverbs/attributes.h"
 #include "farverbs/abi/ibverbs/cq.h"
 #include "farverbs/abi/ibverbs/devices.h"
+#include "farverbs/abi/ibverbs/domains.h"
 #include "farverbs/abi/ibverbs/qp.h"
 #include "farverbs/abi/ibverbs/windows.h"
 
@@ -44,6 +45,13 @@ void set_operations(Context& context) {
   context.create_cq_ex = create_cq_ex;
   context.query_rt_values = query_rt_values;
   context.create_qp_ex = create_qp_ex;
+  context.alloc_td = alloc_td;
+  context.dealloc_td = dealloc_td;
+  context.alloc_parent_domain = alloc_parent_domain;
+  context.alloc_dm = alloc_dm;
+  context.free_dm = free_dm;
+  context.reg_dm_mr = reg_dm_mr;
+  context.advise_mr = advise_mr;
 }
 
 void revoke_operations(Context& context) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "farverbs/abi/ibverbs/address.h"
+#include "farverbs/abi/ibverbs/devices.h"
 #include "farverbs/abi/ibverbs/errors.h"
 #include "farverbs/abi/ibverbs/events.h"
 
@@ -48,6 +49,14 @@ Result<verbs::QpType> type_of(ibv_qp_type type) {
   }
   return Error{EOPNOTSUPP,
                "qp_type " + std::to_string(type) + " is not offered; RC, UC and UD are"};
+}
+
+// Programs choose their timeouts for hardware, which answers at once; a peer's process may have to
+// wait for a processor. The interval may be up to four times what its code says (IBTA vol. 1
+// C9-141), so short ones are taken for that.
+uint8_t patient(uint8_t timeout) {
+  constexpr uint8_t kLong = 16;  // 268 ms
+  return timeout == 0 || timeout >= kLong ? timeout : std::min<uint8_t>(timeout + 2, kLong);
 }
 
 verbs::QpCapabilities granted(const ibv_qp_cap& asked, bool has_srq) {
@@ -105,7 +114,7 @@ Result<verbs::QpAttributes> to_attributes(const Qp& qp, const ibv_qp_attr& attr,
   a.port_number = attr.port_num;
   a.qkey = attr.qkey;
   a.path_mtu = static_cast<verbs::PathMtu>(attr.path_mtu);
-  a.timeout = attr.timeout;
+  a.timeout = patient(attr.timeout);
   a.retry_count = attr.retry_cnt;
   a.rnr_retry = attr.rnr_retry;
   a.min_rnr_timer = attr.min_rnr_timer;
@@ -137,6 +146,8 @@ Result<Qp*> create_qp(ibv_pd* pd, ibv_qp_init_attr& init) {
   wanted.context = &qp->element;
   wanted.events = &qp->owner->async;
   FV_ASSIGN(verbs::QueuePair pair, of(pd).domain->create_qp(wanted));
+  // Datagrams come to whatever address their sender knows.
+  if (type == verbs::QpType::kUd || type == verbs::QpType::kGsi) use_all_gids(*qp->owner);
   init.cap = to_public(wanted.capabilities);
   shown.context = pd->context;
   shown.qp_context = init.qp_context;
@@ -179,6 +190,7 @@ int ibv_modify_qp(ibv_qp* shown, ibv_qp_attr* attr, int mask) {
   if (!attributes.ok()) return refuse("ibv_modify_qp", attributes.error());
   auto modified = qp.pair->modify(*attributes, static_cast<uint32_t>(mask));
   if (!modified.ok()) return refuse("ibv_modify_qp", modified.error());
+  if ((mask & IBV_QP_TIMEOUT) != 0) qp.timeout = attr->timeout;
   if ((mask & IBV_QP_STATE) != 0) shown->state = attr->qp_state;
   return 0;
 }
@@ -206,7 +218,7 @@ int ibv_query_qp(ibv_qp* shown, ibv_qp_attr* attr, int, ibv_qp_init_attr* init) 
   attr->max_dest_rd_atomic = a.max_dest_rd_atomic;
   attr->min_rnr_timer = a.min_rnr_timer;
   attr->port_num = a.port_number;
-  attr->timeout = a.timeout;
+  attr->timeout = qp.timeout;
   attr->retry_cnt = a.retry_count;
   attr->rnr_retry = a.rnr_retry;
   *init = qp.init;
@@ -219,9 +231,6 @@ int ibv_query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, uint32_t) { return 0; }
 int ibv_destroy_qp(ibv_qp* shown) {
   if (!is_alive(Kind::kQp, shown)) return refuse("ibv_destroy_qp", invalid("qp is not alive"));
   Qp& qp = of(shown);
-  if (const std::lock_guard lock(qp.multicast_mutex); !qp.multicast.empty()) {
-    return refuse("ibv_destroy_qp", Error{EBUSY, "qp is attached to multicast groups"});
-  }
   if (!remove_handle(Kind::kQp, shown)) return EINVAL;
   // No packet can raise an event of it any more once the pair has gone.
   qp.pair.reset();

@@ -11,7 +11,7 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
   if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) {
     return refuse_null("ibv_alloc_mw", invalid("type must be 1 or 2"));
   }
-  auto window = of(pd).domain->allocate_window(type == IBV_MW_TYPE_2);
+  auto window = of(pd).domain->allocate_window(type == IBV_MW_TYPE_2, true);
   if (!window.ok()) return refuse_null("ibv_alloc_mw", window.error());
   auto* mw = new Mw;
   mw->context = pd->context;
