@@ -21,6 +21,7 @@ constexpr Purpose kPurposes[] = {
     {"demo", "See it work"},
     {"cp", "Move data"},
     {"serve", "Move data"},
+    {"run", "Move data"},
     {"perf", "Measure"},
     {"ping", "Measure"},
     {"compare", "Measure"},
