@@ -7,5 +7,10 @@ cmd_interop() {
   if ! command -v tshark >/dev/null; then
     note "tshark is not installed: captures are kept, but not looked at"
   fi
-  tests/interop/interop.py "$@"
+  if [[ ${1:-} == --race ]]; then
+    shift
+    tests/interop/rxe_race.py "$@"
+  else
+    tests/interop/interop.py "$@"
+  fi
 }
