@@ -38,6 +38,47 @@ struct RsocketConnect {
 };
 FV_CHECK_LAYOUT(RsocketConnect);
 
+// Before the data of a datagram from QP to QP: who sends it. What follows is the IPv4 address, or
+// four bytes of flow information and the IPv6 address.
+struct RsocketDatagram {
+  static constexpr size_t kSize = 4;
+  static constexpr size_t kIpv4Size = 8;  // with the address
+  static constexpr size_t kIpv6Size = 24;
+  uint8_t version = 4;
+  uint8_t length = kIpv4Size;
+  uint16_t port = 0;
+  bool operator==(const RsocketDatagram&) const = default;
+
+  static constexpr auto kFields = std::tuple(bind_field(&RsocketDatagram::version, {0, 0, 8}),
+                                             bind_field(&RsocketDatagram::length, {1, 0, 8}),
+                                             bind_field(&RsocketDatagram::port, {2, 0, 16}));
+};
+FV_CHECK_LAYOUT(RsocketDatagram);
+
+// Before the data of a datagram over UDP, which goes there as long as the peer's QP is not known:
+// it tells this end's. The sender's address follows.
+struct RsocketUdp {
+  static constexpr size_t kSize = 12;
+  static constexpr uint32_t kTag = 0x5555'5555;
+  static constexpr size_t kIpv4Size = 16;
+  static constexpr size_t kIpv6Size = 28;
+  uint32_t tag = kTag;
+  uint8_t version = 4;
+  uint8_t op = 0;  // RsocketOp::data, or control: nothing but the QP number
+  uint8_t length = kIpv4Size;
+  uint8_t reserved_7 = 0;
+  uint8_t reserved_8 = 0;
+  Qpn qpn;
+  bool operator==(const RsocketUdp&) const = default;
+
+  static constexpr auto kFields = std::tuple(
+      bind_field(&RsocketUdp::tag, {0, 0, 32}), bind_field(&RsocketUdp::version, {4, 0, 8}),
+      bind_field(&RsocketUdp::op, {5, 0, 8}), bind_field(&RsocketUdp::length, {6, 0, 8}),
+      bind_field(&RsocketUdp::reserved_7, {7, 0, 8}),
+      bind_field(&RsocketUdp::reserved_8, {8, 0, 8}), bind_field(&RsocketUdp::qpn, {9, 0, 24}));
+};
+FV_CHECK_LAYOUT(RsocketUdp);
+
 // The upper three bits of the immediate data; the rest is its value.
 enum class RsocketOp : uint8_t {
   data = 0,     // bytes written to the current buffer

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "farverbs/abi/rdmacm/library.h"
+#include "farverbs/io/interfaces.h"
 #include "farverbs/io/os_clock.h"
 #include "farverbs/io/socket_address.h"
 
@@ -84,10 +85,10 @@ Result<void> bind(Library& library, Id& id, const Endpoint& wanted) {
 }
 
 // Finds the local end of the way to id.remote; an errno value, negative, if there is none.
-int resolve(Library& library, Id& id, uint32_t scope) {
+int resolve(Library& library, Id& id) {
   IpAddress local = id.local.address;
   if (id.state == IdState::kIdle || id.bound_to_any) {
-    const auto source = source_for(id.remote.address, scope);
+    const auto source = io::source_address_for(id.remote.address);
     if (!source.ok()) return -source.error().code;
     local = *source;
   }
@@ -243,11 +244,7 @@ int rdma_resolve_addr(rdma_cm_id* id, sockaddr* src_addr, sockaddr* dst_addr, in
           remote->address.is_v4() ? IpAddress::v4(0x7f00'0001) : *IpAddress::parse("::1");
     }
     set_remote(active, *remote);
-    uint32_t scope = 0;
-    if (dst_addr->sa_family == AF_INET6) {
-      scope = reinterpret_cast<const sockaddr_in6*>(dst_addr)->sin6_scope_id;
-    }
-    const int status = resolve(library, active, scope);
+    const int status = resolve(library, active);
     if (status == 0) active.state = IdState::kAddressResolved;
     library.push(active, status == 0 ? RDMA_CM_EVENT_ADDR_RESOLVED : RDMA_CM_EVENT_ADDR_ERROR,
                  status);

@@ -5,9 +5,7 @@
 #include <optional>
 
 #include "farverbs/base/byte_order.h"
-#include "farverbs/io/file_descriptor.h"
 #include "farverbs/io/os_clock.h"
-#include "farverbs/io/socket_address.h"
 
 namespace farverbs::rdmacm {
 namespace {
@@ -26,26 +24,6 @@ IpAddress address_of(const ibv_gid& gid) {
 }
 
 }  // namespace
-
-Result<IpAddress> source_for(const IpAddress& remote, uint32_t scope) {
-  const io::SocketAddress to({remote, 9}, scope);
-  const io::FileDescriptor fd(::socket(to.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) return Error::from_errno("cannot open a socket");
-  if (::connect(fd.get(), &to.generic, to.size) != 0) {
-    return Error::from_errno("no route to " + remote.to_string());
-  }
-  io::SocketAddress from = io::SocketAddress::empty();
-  if (::getsockname(fd.get(), &from.generic, &from.size) != 0) {
-    return Error::from_errno("no source address for " + remote.to_string());
-  }
-  return from.to_endpoint().address;
-}
-
-bool is_local(const IpAddress& address) {
-  const io::SocketAddress own({address, 0});
-  const io::FileDescriptor fd(::socket(own.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  return fd.valid() && ::bind(fd.get(), &own.generic, own.size) == 0;
-}
 
 void Nics::open_all() {
   int count = 0;

@@ -60,9 +60,4 @@ class Nics {
   std::map<IpAddress, Place> known_;
 };
 
-// The address from which this host would send to `remote`.
-Result<IpAddress> source_for(const IpAddress& remote, uint32_t scope);
-// Whether it is one of this host's.
-bool is_local(const IpAddress& address);
-
 }  // namespace farverbs::rdmacm

@@ -1,5 +1,5 @@
-// rsocket(7): the socket interface over RDMA connections. Streams are in rsocket_stream.h; datagram
-// rsockets are not offered (ENOTSUP).
+// rsocket(7): the socket interface over RDMA. What the sockets do is in rsocket_stream.h and
+// rsocket_datagrams.h.
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "farverbs/abi/rdmacm/library.h"
+#include "farverbs/abi/rdmacm/rsocket_datagrams.h"
 #include "farverbs/abi/rdmacm/rsocket_stream.h"
 #include "farverbs/io/os_clock.h"
 
@@ -20,13 +21,13 @@ namespace farverbs::rdmacm {
 namespace {
 
 std::mutex streams_mutex;
-std::unordered_map<int, std::shared_ptr<Stream>>& streams() {
+std::unordered_map<int, std::shared_ptr<Rsocket>>& streams() {
   // Never destroyed: threads may use streams until the process is gone.
-  static auto* all = new std::unordered_map<int, std::shared_ptr<Stream>>;
+  static auto* all = new std::unordered_map<int, std::shared_ptr<Rsocket>>;
   return *all;
 }
 
-std::shared_ptr<Stream> find(int number) {
+std::shared_ptr<Rsocket> find(int number) {
   const std::lock_guard lock(streams_mutex);
   const auto found = streams().find(number);
   if (found != streams().end()) return found->second;
@@ -34,7 +35,7 @@ std::shared_ptr<Stream> find(int number) {
   return nullptr;
 }
 
-int add(std::shared_ptr<Stream> stream) {
+int add(std::shared_ptr<Rsocket> stream) {
   if (stream == nullptr) return -1;
   const std::lock_guard lock(streams_mutex);
   const int number = stream->number();
@@ -43,7 +44,7 @@ int add(std::shared_ptr<Stream> stream) {
 }
 
 // An option's place in the options, and its value's size there.
-int set_number(StreamOptions& options, int level, int name, int value) {
+int set_number(RsocketOptions& options, int level, int name, int value) {
   const auto at_least = [&](int least) { return std::max(value, least); };
   const auto requests = [&] { return static_cast<uint16_t>(std::clamp(value, 16, 8192)); };
   if (level == SOL_SOCKET) {
@@ -100,8 +101,8 @@ int set_number(StreamOptions& options, int level, int name, int value) {
   return fail(ENOPROTOOPT);
 }
 
-int get_number(Stream& stream, int level, int name, int& value) {
-  const StreamOptions& options = stream.options();
+int get_number(Rsocket& stream, int level, int name, int& value) {
+  const RsocketOptions& options = stream.options();
   if (level == SOL_SOCKET) {
     switch (name) {
       case SO_RCVBUF:
@@ -158,7 +159,7 @@ int get_number(Stream& stream, int level, int name, int& value) {
 
 // As poll(2), for rsockets and plain descriptors together.
 int poll_all(pollfd* fds, nfds_t count, int timeout_ms) {
-  std::vector<std::shared_ptr<Stream>> found(count);
+  std::vector<std::shared_ptr<Rsocket>> found(count);
   bool any_stream = false;
   {
     const std::lock_guard lock(streams_mutex);
@@ -181,10 +182,7 @@ int poll_all(pollfd* fds, nfds_t count, int timeout_ms) {
       if (found[i] != nullptr) {
         fds[i].revents = found[i]->ready(fds[i].events, arm);
         if (fds[i].revents == 0 && arm) {
-          // Both: an end is told on the event channel, data on the other.
-          waits.push_back({found[i]->number(), POLLIN, 0});
-          const std::lock_guard lock(found[i]->mutex());
-          waits.push_back({found[i]->descriptor_now(), POLLIN, 0});
+          found[i]->add_waits(waits);
         }
       } else {
         pollfd one = fds[i];
@@ -206,11 +204,11 @@ int poll_all(pollfd* fds, nfds_t count, int timeout_ms) {
   }
 }
 
-ssize_t send_all(Stream& stream, const iovec* pieces, size_t count, int flags) {
+ssize_t send_all(Rsocket& stream, const iovec* pieces, size_t count, int flags) {
   ssize_t total = 0;
   for (size_t i = 0; i < count; ++i) {
     if (pieces[i].iov_len == 0) continue;
-    const ssize_t sent = stream.send(pieces[i].iov_base, pieces[i].iov_len, flags);
+    const ssize_t sent = stream.send(pieces[i].iov_base, pieces[i].iov_len, flags, nullptr);
     if (sent < 0) return total > 0 ? total : sent;
     total += sent;
     if (static_cast<size_t>(sent) < pieces[i].iov_len) break;
@@ -218,13 +216,14 @@ ssize_t send_all(Stream& stream, const iovec* pieces, size_t count, int flags) {
   return total;
 }
 
-ssize_t receive_all(Stream& stream, const iovec* pieces, size_t count, int flags) {
+ssize_t receive_all(Rsocket& stream, const iovec* pieces, size_t count, int flags) {
   ssize_t total = 0;
   for (size_t i = 0; i < count; ++i) {
     if (pieces[i].iov_len == 0) continue;
     // After the first only what is there.
     const int how = total > 0 && (flags & MSG_WAITALL) == 0 ? flags | MSG_DONTWAIT : flags;
-    const ssize_t got = stream.receive(pieces[i].iov_base, pieces[i].iov_len, how);
+    const ssize_t got =
+        stream.receive(pieces[i].iov_base, pieces[i].iov_len, how, nullptr, nullptr);
     if (got < 0) return total > 0 ? total : got;
     total += got;
     if (static_cast<size_t>(got) < pieces[i].iov_len) break;
@@ -241,11 +240,14 @@ using namespace farverbs::rdmacm;
 extern "C" {
 
 int rsocket(int domain, int type, int protocol) {
-  if ((domain != AF_INET && domain != AF_INET6) || type != SOCK_STREAM ||
-      (protocol != 0 && protocol != IPPROTO_TCP)) {
-    return fail(ENOTSUP);
+  if (domain != AF_INET && domain != AF_INET6) return fail(ENOTSUP);
+  if (type == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP)) {
+    return add(Stream::create(domain));
   }
-  return add(Stream::create(domain));
+  if (type == SOCK_DGRAM && (protocol == 0 || protocol == IPPROTO_UDP)) {
+    return add(Datagrams::create(domain));
+  }
+  return fail(ENOTSUP);
 }
 
 int rbind(int socket, const sockaddr* addr, socklen_t addrlen) {
@@ -294,18 +296,13 @@ int rclose(int socket) {
 
 ssize_t rrecv(int socket, void* buf, size_t len, int flags) {
   const auto stream = find(socket);
-  return stream != nullptr ? stream->receive(buf, len, flags) : -1;
+  return stream != nullptr ? stream->receive(buf, len, flags, nullptr, nullptr) : -1;
 }
 
 ssize_t rrecvfrom(int socket, void* buf, size_t len, int flags, sockaddr* src_addr,
                   socklen_t* addrlen) {
   const auto stream = find(socket);
-  if (stream == nullptr) return -1;
-  const ssize_t got = stream->receive(buf, len, flags);
-  if (got > 0 && src_addr != nullptr && addrlen != nullptr) {
-    (void)stream->name(true, src_addr, addrlen);
-  }
-  return got;
+  return stream != nullptr ? stream->receive(buf, len, flags, src_addr, addrlen) : -1;
 }
 
 ssize_t rrecvmsg(int socket, msghdr* msg, int flags) {
@@ -326,13 +323,13 @@ ssize_t rreadv(int socket, const iovec* iov, int iovcnt) {
 
 ssize_t rsend(int socket, const void* buf, size_t len, int flags) {
   const auto stream = find(socket);
-  return stream != nullptr ? stream->send(buf, len, flags) : -1;
+  return stream != nullptr ? stream->send(buf, len, flags, nullptr) : -1;
 }
 
 ssize_t rsendto(int socket, const void* buf, size_t len, int flags, const sockaddr* dest_addr,
                 socklen_t) {
-  if (dest_addr != nullptr) return fail(EISCONN);
-  return rsend(socket, buf, len, flags);
+  const auto stream = find(socket);
+  return stream != nullptr ? stream->send(buf, len, flags, dest_addr) : -1;
 }
 
 ssize_t rsendmsg(int socket, const msghdr* msg, int flags) {

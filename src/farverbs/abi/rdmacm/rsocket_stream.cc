@@ -155,7 +155,7 @@ bool Stream::take_peer(const void* data, size_t size) {
   return true;
 }
 
-std::shared_ptr<Stream> Stream::accept() {
+std::shared_ptr<Rsocket> Stream::accept() {
   Lock lock(mutex_);
   if (state_ != State::kListening) {
     errno = EINVAL;
@@ -478,6 +478,13 @@ void Stream::drain() {
   if (taken > 0) ibv_ack_cq_events(id_->recv_cq, taken);
 }
 
+void Stream::add_waits(std::vector<pollfd>& waits) {
+  const Lock lock(mutex_);
+  // Both: an end is told on the event channel, data on the other.
+  waits.push_back({channel_->fd, POLLIN, 0});
+  if (id_->recv_cq_channel != nullptr) waits.push_back({id_->recv_cq_channel->fd, POLLIN, 0});
+}
+
 short Stream::ready(short events, bool arm) {
   const Lock lock(mutex_);
   if (state_ == State::kListening) {
@@ -518,7 +525,8 @@ int Stream::stage(const std::byte* from, uint32_t size, ibv_sge* sges) {
   return size > first ? 2 : 1;
 }
 
-ssize_t Stream::send(const void* from, size_t size, int flags) {
+ssize_t Stream::send(const void* from, size_t size, int flags, const sockaddr* to_address) {
+  if (to_address != nullptr) return rdmacm::fail(EISCONN);
   Lock lock(mutex_);
   const bool may_wait = blocking_ && (flags & MSG_DONTWAIT) == 0;
   const auto* bytes = static_cast<const std::byte*>(from);
@@ -559,7 +567,13 @@ ssize_t Stream::send(const void* from, size_t size, int flags) {
   return static_cast<ssize_t>(size - left);
 }
 
-ssize_t Stream::receive(void* to, size_t size, int flags) {
+ssize_t Stream::receive(void* to, size_t size, int flags, sockaddr* peer, socklen_t* length) {
+  const ssize_t got = receive_bytes(to, size, flags);
+  if (got > 0 && peer != nullptr && length != nullptr) (void)name(true, peer, length);
+  return got;
+}
+
+ssize_t Stream::receive_bytes(void* to, size_t size, int flags) {
   Lock lock(mutex_);
   const bool may_wait = blocking_ && (flags & MSG_DONTWAIT) == 0;
   if (state_ == State::kFresh || state_ == State::kListening) return rdmacm::fail(ENOTCONN);

@@ -8,69 +8,42 @@
 
 #include <rdma/rdma_cma.h>
 
-#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "farverbs/abi/rdmacm/rsocket_base.h"
 #include "farverbs/base/time.h"
 #include "farverbs/wire/rsocket_messages.h"
 
 namespace farverbs::rdmacm {
 
-struct StreamOptions {
-  uint32_t send_bytes = 512 * 1024;
-  uint32_t receive_bytes = 512 * 1024;
-  uint16_t send_requests = 384;
-  uint16_t receive_requests = 384;
-  uint16_t inline_bytes = 64;
-  uint8_t mappings = 0;
-  bool reuse_address = false;
-  bool v6_only = false;
-  bool no_delay = false;
-  bool keep_alive = false;
-};
-
-class Stream {
+class Stream final : public Rsocket {
  public:
   // nullptr with errno set.
   static std::shared_ptr<Stream> create(int family);
-  ~Stream();
+  ~Stream() override;
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  int number() const { return channel_->fd; }
-  // All of these return as their namesakes of the socket interface, with errno.
-  int bind(const sockaddr* address);
-  int listen(int backlog);
-  std::shared_ptr<Stream> accept();
-  int connect(const sockaddr* address);
-  ssize_t send(const void* from, size_t size, int flags);
-  ssize_t receive(void* to, size_t size, int flags);
-  int shut_down(int how);
-  // Returns when everything that was sent has arrived, or never will.
-  void close();
-  int name(bool of_peer, sockaddr* address, socklen_t* size);
-
-  // What poll(2) would say; `arm`: its descriptor becomes readable when that may have changed.
-  short ready(short events, bool arm);
-  // The completion channel's, if there is one; the mutex is held.
-  int descriptor_now() const {
-    return id_->recv_cq_channel != nullptr ? id_->recv_cq_channel->fd : channel_->fd;
-  }
-
-  int64_t map(void* buffer, size_t size, int protection, int64_t offset);
-  int unmap(void* buffer, size_t size);
-  size_t write_at(const void* from, size_t size, int64_t offset, int flags);
-
-  std::mutex& mutex() { return mutex_; }
-  StreamOptions& options() { return options_; }
-  void set_blocking(bool blocking) { blocking_ = blocking; }
-  bool blocking() const { return blocking_; }
-  int take_error();
+  int number() const override { return channel_->fd; }
+  int bind(const sockaddr* address) override;
+  int listen(int backlog) override;
+  std::shared_ptr<Rsocket> accept() override;
+  int connect(const sockaddr* address) override;
+  ssize_t send(const void* from, size_t size, int flags, const sockaddr* to) override;
+  ssize_t receive(void* to, size_t size, int flags, sockaddr* peer, socklen_t* length) override;
+  int shut_down(int how) override;
+  void close() override;
+  int name(bool of_peer, sockaddr* address, socklen_t* size) override;
+  int take_error() override;
+  short ready(short events, bool arm) override;
+  void add_waits(std::vector<pollfd>& waits) override;
+  int64_t map(void* buffer, size_t size, int protection, int64_t offset) override;
+  int unmap(void* buffer, size_t size) override;
+  size_t write_at(const void* from, size_t size, int64_t offset, int flags) override;
 
  private:
   enum class State : uint8_t {
@@ -131,14 +104,13 @@ class Stream {
   static constexpr uint32_t kControls = 4;
   static constexpr size_t kTableEntries = 2;
 
-  std::mutex mutex_;
+  ssize_t receive_bytes(void* to, size_t size, int flags);
+
   std::condition_variable looked_;
   bool sleeping_ = false;
   rdma_event_channel* channel_;
   rdma_cm_id* id_;
-  StreamOptions options_;
   State state_ = State::kFresh;
-  std::atomic<bool> blocking_{true};
   bool readable_ = false;
   bool writable_ = false;
   int error_ = 0;

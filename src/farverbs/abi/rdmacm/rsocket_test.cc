@@ -166,9 +166,41 @@ TEST(Rsockets, MappedMemory) {
   rclose(b);
 }
 
+TEST(Rsockets, DatagramsGoByUdpFirstThenByRdma) {
+  const int server = rsocket(AF_INET, SOCK_DGRAM, 0);
+  sockaddr_in address = loopback(0);
+  ASSERT_EQ(rbind(server, generic(address), sizeof address), 0);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(rgetsockname(server, generic(address), &size), 0);
+  const int client = rsocket(AF_INET, SOCK_DGRAM, 0);
+  ASSERT_EQ(rconnect(client, generic(address), sizeof address), 0) << std::strerror(errno);
+  for (int i = 0; i < 200; ++i) {
+    const std::string text = "datagram " + std::to_string(i) + std::string(size_t(i) * 9, 'x');
+    ASSERT_EQ(rsend(client, text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
+    std::string got(4096, '?');
+    sockaddr_in from{};
+    size = sizeof from;
+    const ssize_t n = rrecvfrom(server, got.data(), got.size(), 0, generic(from), &size);
+    ASSERT_EQ(std::string_view(got.data(), n < 0 ? 0 : size_t(n)), text);
+    ASSERT_EQ(rsendto(server, "ok", 2, 0, generic(from), sizeof from), 2);
+    char answer[8] = {};
+    ASSERT_EQ(rrecv(client, answer, sizeof answer, 0), 2);
+  }
+  ASSERT_EQ(rfcntl(client, F_SETFL, O_NONBLOCK), 0);
+  char byte = 0;
+  EXPECT_EQ(rrecv(client, &byte, 1, 0), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  const std::string much(3000, 'x');
+  EXPECT_EQ(rsend(client, much.data(), much.size(), 0), -1);
+  EXPECT_EQ(errno, EMSGSIZE);
+  EXPECT_EQ(rlisten(client, 1), -1);
+  rclose(client);
+  rclose(server);
+}
+
 TEST(Rsockets, BadInput) {
   EXPECT_EQ(rsocket(AF_UNIX, SOCK_STREAM, 0), -1);
-  EXPECT_EQ(rsocket(AF_INET, SOCK_DGRAM, 0), -1);
+  EXPECT_EQ(rsocket(AF_INET, SOCK_RAW, 0), -1);
   for (const int number : {-1, 0, 1'000'000}) {
     char byte = 0;
     errno = 0;
