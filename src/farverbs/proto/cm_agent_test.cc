@@ -11,8 +11,8 @@
 namespace farverbs::proto {
 namespace {
 
-using wire::CmAttribute;
 using wire::cm_header;
+using wire::CmAttribute;
 using wire::CmReject;
 using wire::Mad;
 
