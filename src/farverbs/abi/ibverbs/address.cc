@@ -9,6 +9,7 @@
 #include "farverbs/abi/ibverbs/attributes.h"
 #include "farverbs/abi/ibverbs/devices.h"
 #include "farverbs/abi/ibverbs/errors.h"
+#include "farverbs/abi/ibverbs/versions.h"
 #include "farverbs/wire/frame.h"
 #include "farverbs/wire/network_headers.h"
 
@@ -173,3 +174,6 @@ int ibv_resolve_eth_l2_from_gid(ibv_context*, ibv_ah_attr*, uint8_t*, uint16_t*)
 }
 
 }  // extern "C"
+
+FV_DEFAULT_VERSION(ibv_create_ah);
+FV_DEFAULT_VERSION(ibv_destroy_ah);

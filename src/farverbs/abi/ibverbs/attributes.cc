@@ -11,6 +11,7 @@
 #include "farverbs/abi/ibverbs/devices.h"
 #include "farverbs/abi/ibverbs/domains.h"
 #include "farverbs/abi/ibverbs/errors.h"
+#include "farverbs/abi/ibverbs/versions.h"
 
 namespace farverbs::abi {
 namespace {
@@ -274,3 +275,8 @@ int ibv_get_pkey_index(ibv_context* context, uint8_t port, __be16 pkey) {
 }
 
 }  // extern "C"
+
+FV_DEFAULT_VERSION(ibv_query_device);
+FV_DEFAULT_VERSION(ibv_query_gid);
+FV_DEFAULT_VERSION(ibv_query_pkey);
+FV_DEFAULT_VERSION(ibv_query_port);

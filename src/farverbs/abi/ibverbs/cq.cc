@@ -6,6 +6,7 @@
 #include "farverbs/abi/ibverbs/completions.h"
 #include "farverbs/abi/ibverbs/errors.h"
 #include "farverbs/abi/ibverbs/events.h"
+#include "farverbs/abi/ibverbs/versions.h"
 
 namespace farverbs::abi {
 
@@ -116,3 +117,7 @@ int ibv_destroy_cq(ibv_cq* shown) {
 }
 
 }  // extern "C"
+
+FV_DEFAULT_VERSION(ibv_create_cq);
+FV_DEFAULT_VERSION(ibv_destroy_cq);
+FV_DEFAULT_VERSION(ibv_resize_cq);

@@ -15,6 +15,7 @@
 #include "farverbs/abi/ibverbs/errors.h"
 #include "farverbs/abi/ibverbs/fork.h"
 #include "farverbs/abi/ibverbs/monitor.h"
+#include "farverbs/abi/ibverbs/versions.h"
 #include "farverbs/base/byte_order.h"
 #include "farverbs/io/file_descriptor.h"
 
@@ -291,3 +292,10 @@ ibv_context* ibv_import_device(int) {
 const char* ibv_get_sysfs_path(void) { return "/sys"; }
 
 }  // extern "C"
+
+FV_DEFAULT_VERSION(ibv_close_device);
+FV_DEFAULT_VERSION(ibv_free_device_list);
+FV_DEFAULT_VERSION(ibv_get_device_guid);
+FV_DEFAULT_VERSION(ibv_get_device_list);
+FV_DEFAULT_VERSION(ibv_get_device_name);
+FV_DEFAULT_VERSION(ibv_open_device);

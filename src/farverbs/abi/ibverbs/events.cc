@@ -7,6 +7,7 @@
 #include "farverbs/abi/ibverbs/errors.h"
 #include "farverbs/abi/ibverbs/events.h"
 #include "farverbs/abi/ibverbs/objects.h"
+#include "farverbs/abi/ibverbs/versions.h"
 
 namespace farverbs::abi {
 namespace {
@@ -175,3 +176,8 @@ void ibv_ack_async_event(ibv_async_event* event) {
 }
 
 }  // extern "C"
+
+FV_DEFAULT_VERSION(ibv_ack_async_event);
+FV_DEFAULT_VERSION(ibv_ack_cq_events);
+FV_DEFAULT_VERSION(ibv_get_async_event);
+FV_DEFAULT_VERSION(ibv_get_cq_event);

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "farverbs/abi/ibverbs/errors.h"
+#include "farverbs/abi/ibverbs/versions.h"
 
 namespace farverbs::abi {
 namespace {
@@ -201,3 +202,8 @@ ibv_dm* ibv_import_dm(ibv_context*, uint32_t) {
 void ibv_unimport_dm(ibv_dm*) {}
 
 }  // extern "C"
+
+FV_DEFAULT_VERSION(ibv_alloc_pd);
+FV_DEFAULT_VERSION(ibv_dealloc_pd);
+FV_DEFAULT_VERSION(ibv_dereg_mr);
+FV_DEFAULT_VERSION(ibv_reg_mr);

@@ -4,6 +4,7 @@
 
 #include "farverbs/abi/ibverbs/errors.h"
 #include "farverbs/abi/ibverbs/objects.h"
+#include "farverbs/abi/ibverbs/versions.h"
 
 using namespace farverbs;
 using namespace farverbs::abi;
@@ -41,3 +42,6 @@ int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t) {
 }
 
 }  // extern "C"
+
+FV_DEFAULT_VERSION(ibv_attach_mcast);
+FV_DEFAULT_VERSION(ibv_detach_mcast);

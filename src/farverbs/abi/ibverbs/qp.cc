@@ -7,6 +7,7 @@
 #include "farverbs/abi/ibverbs/devices.h"
 #include "farverbs/abi/ibverbs/errors.h"
 #include "farverbs/abi/ibverbs/events.h"
+#include "farverbs/abi/ibverbs/versions.h"
 
 namespace farverbs::abi {
 namespace {
@@ -255,3 +256,8 @@ int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) {
 }
 
 }  // extern "C"
+
+FV_DEFAULT_VERSION(ibv_create_qp);
+FV_DEFAULT_VERSION(ibv_destroy_qp);
+FV_DEFAULT_VERSION(ibv_modify_qp);
+FV_DEFAULT_VERSION(ibv_query_qp);

@@ -4,6 +4,7 @@
 #include "farverbs/abi/ibverbs/errors.h"
 #include "farverbs/abi/ibverbs/events.h"
 #include "farverbs/abi/ibverbs/objects.h"
+#include "farverbs/abi/ibverbs/versions.h"
 
 using namespace farverbs;
 using namespace farverbs::abi;
@@ -82,3 +83,8 @@ int ibv_destroy_srq(ibv_srq* shown) {
 }
 
 }  // extern "C"
+
+FV_DEFAULT_VERSION(ibv_create_srq);
+FV_DEFAULT_VERSION(ibv_destroy_srq);
+FV_DEFAULT_VERSION(ibv_modify_srq);
+FV_DEFAULT_VERSION(ibv_query_srq);

@@ -74,7 +74,7 @@ TEST(Traffic, ChainsStopAtTheFirstBadRequest) {
   EXPECT_EQ(bad, &chain[37]);
   for (const ibv_wc& wc : poll(node.cq, 37)) EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
   chain[37].num_sge = 1;
-  chain[3].opcode = static_cast<ibv_wr_opcode>(99);
+  chain[3].opcode = static_cast<ibv_wr_opcode>(14);
   EXPECT_NE(ibv_post_send(pair.a, chain.data(), &bad), 0);
   EXPECT_EQ(bad, &chain[3]);
   poll(node.cq, 3);
