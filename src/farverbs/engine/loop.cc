@@ -149,34 +149,16 @@ void Loop::on_burst(Time now, const io::RxBurst& burst) {
       burst.source, burst.destination, burst.traffic_class, &flow.icrc, 0, &flow.identifications};
   LoopQp* qp = nullptr;
   for (size_t at = 0; at < burst.bytes.size(); at += burst.segment_size) {
-    const auto datagram =
-        burst.bytes.subspan(at, std::min(burst.segment_size, burst.bytes.size() - at));
+    auto datagram = burst.bytes.subspan(at, std::min(burst.segment_size, burst.bytes.size() - at));
+    if (const size_t joined = wire::joined_acknowledgement(datagram); joined != 0) {
+      qp = deliver(now, wire::parse(datagram.first(joined)), context, qp);
+      datagram = datagram.subspan(joined);
+    }
     const wire::ParseResult packet = wire::parse(datagram);
-    if (!packet.ok()) {
-      ++counters_.malformed_packets;
-      continue;
-    }
-    const Qpn qpn = packet->bth.dest_qp;
-    if (qp == nullptr || qp->pair.qp().qpn != qpn) {
-      if (qp != nullptr) settle(now, *qp);
-      qp = qps_.find(qpn);
-      if (qp == nullptr) {
-        if (qpn == kManagementQpn && management_ != nullptr) {
-          on_management(now, *packet, context);
-          context.expected_ip_id = flow.identifications.next();
-        } else if (qpn == kMulticastQpn && !members_.empty()) {
-          on_multicast(now, *packet, context);
-          context.expected_ip_id = flow.identifications.next();
-        } else {
-          ++counters_.unknown_qpn;
-        }
-        continue;
-      }
-    }
-    qp->pair.on_packet(now, *packet, context);
+    qp = deliver(now, packet, context, qp);
     // Segments of one send are numbered from 0, and mostly arrive as one burst.
     context.expected_ip_id = flow.identifications.next();
-    if (packet->info->ends()) continue;
+    if (qp == nullptr || packet->info->ends()) continue;
     const size_t next = std::min(at + burst.segment_size, burst.bytes.size());
     const size_t taken =
         qp->pair.on_run(now, {burst.bytes.subspan(next), burst.segment_size, context});
@@ -258,6 +240,30 @@ uint8_t Loop::source_of(const IpAddress& address) const {
   return 0;
 }
 
+LoopQp* Loop::deliver(Time now, const wire::ParseResult& packet,
+                      const proto::PacketContext& context, LoopQp* before) {
+  LoopQp* qp = before;
+  if (!packet.ok()) {
+    ++counters_.malformed_packets;
+    qp = nullptr;
+  } else if (qp == nullptr || qp->pair.qp().qpn != packet->bth.dest_qp) {
+    qp = qps_.find(packet->bth.dest_qp);
+  }
+  if (before != nullptr && qp != before) settle(now, *before);
+  if (qp != nullptr) {
+    qp->pair.on_packet(now, *packet, context);
+  } else if (packet.ok()) {
+    if (packet->bth.dest_qp == kManagementQpn && management_ != nullptr) {
+      on_management(now, *packet, context);
+    } else if (packet->bth.dest_qp == kMulticastQpn && !members_.empty()) {
+      on_multicast(now, *packet, context);
+    } else {
+      ++counters_.unknown_qpn;
+    }
+  }
+  return qp;
+}
+
 Loop::ReceiveFlow& Loop::receive_flow(const io::RxBurst& burst) {
   const size_t index =
       (burst.source.address.hash() ^ burst.source.port ^ (burst.destination.address.hash() << 1)) %
@@ -304,7 +310,7 @@ void Loop::take_rung(Time now) {
 }
 
 void Loop::settle(Time now, LoopQp& qp) {
-  for (proto::Feedback told = qp.pair.take_feedback(); told.any(); told = qp.pair.take_feedback()) {
+  for (proto::Feedback told; qp.pair.take_feedback(told);) {
     if (qp.path == nullptr) continue;
     credit(now, *qp.path, told);
     wake_waiting(*qp.path);
@@ -440,6 +446,7 @@ proto::TransmitContext Loop::offer(Time now, const LoopQp& qp, Path& path, bool 
     context.mark = path.far.mark(now);
     context.datagram_bytes = path.mtu.datagram_bytes();
     context.probe_bytes = path.mtu.probe(now);
+    context.join_acks = true;
   } else if (qp.pair.qp().type == model::QpType::kRc) {
     path.pacer.set_rate(now, path.requests.rate());
     const uint64_t pace = path.pacer.available(now, kPacedBytes);

@@ -125,6 +125,10 @@ class Loop {
   void answer_management(Time now);
   void on_multicast(Time now, const wire::PacketView& packet, proto::PacketContext context);
   void send_management(const io::ManagementRouter::Answer& answer);
+  // Gives a packet to its QP, and returns that; nullptr if there is none. `before`: whose the
+  // packet before was; that one has been settled if it is another.
+  LoopQp* deliver(Time now, const wire::ParseResult& packet, const proto::PacketContext& context,
+                  LoopQp* before);
   ReceiveFlow& receive_flow(const io::RxBurst& burst);
   void run_timers(Time now);
   // A second after packets have moved, and each second while they do: QPs that were quiet since

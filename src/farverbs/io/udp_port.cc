@@ -93,6 +93,7 @@ bool UdpPort::map_buffers() {
 SendStatus UdpPort::send(const TxFlow& flow, const wire::TxBurst& burst) {
   if (burst.empty()) return SendStatus::kSent;
   if (!(flow.destination == destination_)) set_destination(flow.destination);
+  if (flow.traffic_class != traffic_class_) adopt(flow.traffic_class);
   if (burst.count() == 1 && flow.traffic_class == traffic_class_ && flow.hop_limit == hop_limit_) {
     const auto bytes = burst.bytes();
     if (::sendto(socket_.fd.get(), bytes.data(), bytes.size(), 0, &destination_address_.generic,
@@ -103,6 +104,22 @@ SendStatus UdpPort::send(const TxFlow& flow, const wire::TxBurst& burst) {
   }
   if (burst.count() == 1 || socket_.max_segments > 1) return send_segmented(flow, burst);
   return send_one_by_one(flow, burst);
+}
+
+// A control message with each send costs more than to tell the socket once, where most that is
+// sent has one traffic class.
+void UdpPort::adopt(uint8_t traffic_class) {
+  constexpr unsigned kOften = 16;
+  if (traffic_class != wanted_class_) wanted_for_ = 0;
+  wanted_class_ = traffic_class;
+  if (++wanted_for_ < kOften) return;
+  wanted_for_ = 0;
+  const bool v4 = socket_.local.address.is_v4();
+  const int value = traffic_class;
+  if (::setsockopt(socket_.fd.get(), v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TOS : IPV6_TCLASS,
+                   &value, sizeof value) == 0) {
+    traffic_class_ = traffic_class;
+  }
 }
 
 void UdpPort::set_destination(const Endpoint& destination) {

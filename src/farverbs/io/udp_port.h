@@ -55,6 +55,7 @@ class UdpPort final : public Port {
   SendStatus send_one_by_one(const TxFlow& flow, const wire::TxBurst& burst);
   size_t flow_control(const TxFlow& flow, std::byte* control) const;
   void set_destination(const Endpoint& destination);
+  void adopt(uint8_t traffic_class);
   SendStatus failed(int code, const wire::TxBurst& burst);
   SendStatus sent(const wire::TxBurst& burst);
   bool receive_one(RxBurst& burst);
@@ -64,7 +65,9 @@ class UdpPort final : public Port {
   void prepare(msghdr& header, size_t index);
 
   UdpSocket socket_;
-  uint8_t traffic_class_;
+  uint8_t traffic_class_;     // the socket's
+  uint8_t wanted_class_ = 0;  // of flows lately that had another one
+  unsigned wanted_for_ = 0;   // so many times in a row
   uint8_t hop_limit_;
   PortLimits limits_;
   PortCounters counters_;

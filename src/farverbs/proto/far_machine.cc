@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "farverbs/proto/placing.h"
 
@@ -72,10 +73,11 @@ bool FarMachine::trim(Time now) {
   return sent_.in_flight() > 0;
 }
 
-Feedback FarMachine::take_feedback() {
-  const Feedback told = feedback_;
-  feedback_ = Feedback{};
-  return told;
+bool FarMachine::take_feedback(Feedback& told) {
+  if (!feedback_.any()) return false;
+  told = std::exchange(feedback_, {});
+  told.far = true;
+  return true;
 }
 
 void FarMachine::stop() {
@@ -315,8 +317,8 @@ Time FarMachine::probe_deadline() const {
 }
 
 Time FarMachine::next_timer() const {
-  return std::min({arrivals_.deadline(), sent_.loss_deadline(), requester_.next_timer(),
-                   probe_deadline()});
+  return std::min(
+      {arrivals_.deadline(), sent_.loss_deadline(), requester_.next_timer(), probe_deadline()});
 }
 
 void FarMachine::on_timer(Time now) {
@@ -535,6 +537,15 @@ TransmitStatus FarMachine::send_response(FarOut& out, FarResponder::Response& re
   return TransmitStatus::kIdle;
 }
 
+// The acknowledgement may share a datagram with the one packet of this turn: a reply and the
+// acknowledgement of what it answers leave as cheaply as the reply alone.
+bool FarMachine::may_join(Turn& turn, size_t size) {
+  const std::span<const std::byte> bytes = turn.burst().bytes();
+  return turn.context.join_acks && turn.result.packets == 1 && turn.burst().can_join(size) &&
+         bytes.size() + size <= turn.context.datagram_bytes &&
+         wire::opcode_info(std::to_integer<uint8_t>(bytes[0])).has(wire::Extension::far_base);
+}
+
 TransmitStatus FarMachine::acknowledge(Turn& turn) {
   if (!arrivals_.owed_now()) return TransmitStatus::kIdle;
   const bool alone = turn.result.packets == 0;
@@ -544,7 +555,8 @@ TransmitStatus FarMachine::acknowledge(Turn& turn) {
   const size_t planned = arrivals_.plan();
   const size_t payload_bytes = planned * wire::FarRange::kSize;
   const size_t size = wire::packet_size(Opcode::far_ack, payload_bytes);
-  if (!turn.fits(size)) return TransmitStatus::kBurstFull;
+  const bool join = may_join(turn, size);
+  if (!join && !turn.fits(size)) return TransmitStatus::kBurstFull;
   wire::Bth bth;
   bth.opcode = static_cast<uint8_t>(Opcode::far_ack);
   bth.dest_qp = qp_.attributes.destination_qpn;
@@ -560,7 +572,7 @@ TransmitStatus FarMachine::acknowledge(Turn& turn) {
   ack.receive_limit = told.receive_limit;
   std::array<std::byte, 255 * wire::FarRange::kSize> ranges;
   arrivals_.write(turn.now(), ack, planned, ranges.data());
-  std::byte* const place = turn.burst().append(size);
+  std::byte* const place = join ? turn.burst().join_front(size) : turn.burst().append(size);
   const size_t header = wire::emit_headers(place, bth, base, ack);
   wire::seal(place, header, std::span<const std::byte>(ranges.data(), payload_bytes), far_icrc(),
              0);

@@ -39,7 +39,7 @@ class FarMachine {
   bool proves(const wire::PacketView& packet, const PacketContext& context) const;
   bool must_send() const { return forced_ > 0 && sending_; }
   bool ack_pending() const { return arrivals_.owed_now(); }
-  Feedback take_feedback();
+  bool take_feedback(Feedback& told);
 
   bool failed() const { return requester_.failed() || responder_.failed(); }
   bool refusing() const { return responder_.failed(); }
@@ -47,8 +47,8 @@ class FarMachine {
   bool drained() const { return requester_.drained(); }
   // In ERR a refused peer is answered for as long as it asks.
   void on_packet_in_error(const wire::PacketView& packet, const PacketContext& context);
-  void stop();   // ERR: what is in flight leaves it
-  void flush();  // receives
+  void stop();                  // ERR: what is in flight leaves it
+  void flush();                 // receives
   size_t memory_bytes() const;  // of heap
   bool trim(Time now);          // see QueuePair::trim()
 
@@ -70,6 +70,7 @@ class FarMachine {
   void send_response_run(FarOut& out, FarResponder::Response& response);
   TransmitStatus send_response(FarOut& out, FarResponder::Response& response, uint32_t offset,
                                uint32_t& length);
+  static bool may_join(Turn& turn, size_t size);
   Duration probe_timeout() const;
   Duration give_up_after() const;
   Time probe_deadline() const;

@@ -207,6 +207,30 @@ TEST(FarMachine, TheResponderRepairsReadResponses) {
   expect_silent(link.b);
 }
 
+TEST(FarMachine, AReplyAndTheAcknowledgementOfWhatItAnswersShareADatagram) {
+  for (const uint32_t length : {64u, 1'150u}) {
+    Link link(far_options(), far_options());
+    link.b.receive(kTarget, 64);
+    link.a.receive(kTarget, length);
+    link.a.send(0, 64);
+    for (const Bytes& packet : link.a.poll()) link.b.arrive(packet, link.a.flow, 1);
+    link.b.defer_acks = link.b.join_acks = true;
+    link.b.datagram_bytes = 1'200;
+    EXPECT_TRUE(link.b.poll().empty());
+    link.b.send(0, length);
+    const std::vector<Bytes> packets = link.b.poll();
+    ASSERT_EQ(packets.size(), 2u);
+    const bool room = length < 1'100;
+    EXPECT_EQ(link.b.datagrams, room ? 1u : 2u);
+    EXPECT_EQ(seen(packets[room ? 0 : 1]).opcode, Opcode::far_ack);
+    EXPECT_EQ(seen(packets[room ? 1 : 0]).opcode, Opcode::far_send);
+    for (const Bytes& packet : packets) link.a.arrive(packet, link.b.flow, 2);
+    EXPECT_EQ(Side::summary(link.a.sends()), "1 success");
+    EXPECT_EQ(link.a.receives().size(), 1u);
+    EXPECT_EQ(std::memcmp(link.a.bytes(kTarget), link.b.bytes(0), length), 0);
+  }
+}
+
 // What thousands of connections cost that have nothing to say.
 TEST(FarMachine, IsSmallOnceItIsQuiet) {
   constexpr size_t kMost = 1'700;

@@ -427,7 +427,7 @@ class FuzzedPair {
   }
 
   void check(End& x) {
-    for (Feedback told = x.qp->take_feedback(); told.any(); told = x.qp->take_feedback()) {
+    for (Feedback told; x.qp->take_feedback(told);) {
       FV_CHECK(told.acked_bytes + told.lost_bytes <= x.inflight);
       FV_CHECK(told.read_bytes_arrived + told.read_bytes_lost <= x.read_inflight);
       x.inflight -= told.acked_bytes + told.lost_bytes;

@@ -176,9 +176,7 @@ Time QueuePair::next_timer() const {
   return with_machine([](const auto& machine) { return machine.next_timer(); });
 }
 
-Feedback QueuePair::take_feedback() {
-  return with_machine([](auto& machine) { return machine.take_feedback(); });
-}
+bool QueuePair::take_feedback(Feedback& told) { return rc_ != nullptr && rc_->take_feedback(told); }
 
 const model::AddressVector* QueuePair::next_flow() const {
   return ud_ != nullptr ? ud_->next_flow() : &qp_.attributes.address_vector;

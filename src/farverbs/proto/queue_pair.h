@@ -89,6 +89,8 @@ struct TransmitContext {
   uint32_t datagram_bytes = 0;
   uint32_t probe_bytes = 0;
   bool paced = false;
+  // An acknowledgement may share the datagram of what it follows.
+  bool join_acks = false;
 };
 
 enum class TransmitStatus : uint8_t {
@@ -229,7 +231,8 @@ class QueuePair {
   // Only an acknowledgement that may wait a little is owed.
   bool ack_pending() const;
   Time next_timer() const;
-  Feedback take_feedback();
+  // False: there is nothing (more) to tell.
+  bool take_feedback(Feedback& told);
 
   // UD: the address vector of the next datagram (nullptr: none ready). RC, UC: the QP's own.
   const model::AddressVector* next_flow() const;

@@ -124,15 +124,12 @@ Time RcMachine::next_timer() const {
   return far_ != nullptr ? std::min(standard, far_->next_timer()) : standard;
 }
 
-Feedback RcMachine::take_feedback() {
-  if (far_ != nullptr) {
-    Feedback told = far_->take_feedback();
-    told.far = true;
-    if (requests_far_ || told.any()) return told;
-  }
-  const Feedback told = requester_->take_feedback();
-  if (!told.any()) change_over();
-  return told;
+bool RcMachine::take_feedback(Feedback& told) {
+  if (far_ != nullptr && far_->take_feedback(told)) return true;
+  if (requests_far_) return false;
+  if (requester_->take_feedback(told)) return true;
+  change_over();
+  return false;
 }
 
 size_t RcMachine::memory_bytes() const {

@@ -14,8 +14,7 @@ namespace farverbs::proto {
 
 class RcMachine {
  public:
-  RcMachine(model::Qp& qp, const TransportConfig& config)
-      : qp_(qp), config_(config) {
+  RcMachine(model::Qp& qp, const TransportConfig& config) : qp_(qp), config_(config) {
     make_standard();
   }
 
@@ -30,7 +29,7 @@ class RcMachine {
   bool wants_respond() const;
   bool ack_pending() const;
   Time next_timer() const;
-  Feedback take_feedback();
+  bool take_feedback(Feedback& told);
   void fail(Time now);
   size_t memory_bytes() const;
   bool trim(Time now) { return far_ != nullptr && far_->trim(now); }

@@ -1,6 +1,7 @@
 #include "farverbs/proto/rc_requester.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "farverbs/proto/completions.h"
 #include "farverbs/proto/packet_run.h"
@@ -51,10 +52,10 @@ size_t RcRequester::memory_bytes() const {
   return outstanding_size_ * sizeof(Outstanding) + round_trips_.memory_bytes();
 }
 
-Feedback RcRequester::take_feedback() {
-  const Feedback told = feedback_;
-  feedback_ = Feedback{};
-  return told;
+bool RcRequester::take_feedback(Feedback& told) {
+  if (!feedback_.any()) return false;
+  told = std::exchange(feedback_, {});
+  return true;
 }
 
 // --- What may be sent

@@ -39,7 +39,7 @@ class RcRequester {
   // Writes what may be written. kIdle if nothing is left that may.
   TransmitStatus transmit(Turn& turn);
   bool ready() const;
-  Feedback take_feedback();
+  bool take_feedback(Feedback& told);
 
   // A request failed or a CQ overflowed: the QP must go to the error state, and the rest be
   // flushed.

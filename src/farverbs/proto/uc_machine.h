@@ -21,7 +21,6 @@ class UcMachine {
   bool wants_transmit() const { return outbox_.ready(); }
   bool ack_pending() const { return false; }
   Time next_timer() const { return Time::never(); }
-  Feedback take_feedback() { return {}; }
   void fail(Time now);
   size_t memory_bytes() const { return inbound_.memory_bytes(); }
 

@@ -22,7 +22,6 @@ class UdMachine {
   bool wants_transmit() const { return outbox_.ready(); }
   bool ack_pending() const { return false; }
   Time next_timer() const { return Time::never(); }
-  Feedback take_feedback() { return {}; }
   const model::AddressVector* next_flow() const;
   void fail(Time now);
   size_t memory_bytes() const;

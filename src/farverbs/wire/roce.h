@@ -49,6 +49,19 @@ constexpr size_t packet_size(Opcode opcode, size_t payload_bytes) {
   return packet_size(opcode_info(opcode), payload_bytes);
 }
 
+// In a datagram of the far transport an acknowledgement may stand in front of another packet
+// (docs/far-transport.md section 2): its bytes then, otherwise 0.
+inline size_t joined_acknowledgement(std::span<const std::byte> datagram) {
+  constexpr size_t kCountAt = Bth::kSize + FarBase::kSize + 3;
+  if (datagram.size() <= packet_size(Opcode::far_ack, 0) ||
+      datagram[0] != static_cast<std::byte>(Opcode::far_ack)) {
+    return 0;
+  }
+  const size_t size =
+      packet_size(Opcode::far_ack, std::to_integer<size_t>(datagram[kCountAt]) * FarRange::kSize);
+  return size < datagram.size() ? size : 0;
+}
+
 class PacketView;
 class ParseResult;
 ParseResult parse(std::span<const std::byte> packet);

@@ -8,6 +8,7 @@
 
 #include "farverbs/wire/network_headers.h"
 #include "farverbs/wire/syndrome.h"
+#include "farverbs/wire/tx_burst.h"
 
 namespace farverbs::wire {
 namespace {
@@ -170,6 +171,42 @@ TEST(Syndrome, RnrTimers) {
   for (uint8_t code = 1; code < 32; ++code) EXPECT_EQ(rnr_timer_code_for(rnr_delay(code)), code);
   EXPECT_EQ(rnr_timer_code_for(Duration::milliseconds(500)), 0);
   EXPECT_EQ(rnr_timer_code_for(Duration::nanoseconds(0)), 1);
+}
+
+TEST(JoinedAcknowledgement, EndsWhereItsHeaderSays) {
+  FarAck ack;
+  ack.range_count = 2;
+  const size_t size = packet_size(Opcode::far_ack, 2 * FarRange::kSize);
+  std::vector<std::byte> datagram(size + 60);
+  Bth bth;
+  bth.opcode = static_cast<uint8_t>(Opcode::far_ack);
+  emit_headers(datagram.data(), bth, FarBase{}, ack);
+  EXPECT_EQ(joined_acknowledgement(datagram), size);
+  const std::span<const std::byte> bytes(datagram);
+  // By itself, or cut off, it is a packet like others: whole or malformed.
+  for (size_t n = 0; n <= size; ++n) EXPECT_EQ(joined_acknowledgement(bytes.first(n)), 0u) << n;
+  EXPECT_EQ(joined_acknowledgement(bytes.first(size + 1)), size);
+  datagram[0] = static_cast<std::byte>(Opcode::far_send);
+  EXPECT_EQ(joined_acknowledgement(datagram), 0u);
+}
+
+TEST(TxBurst, AnotherPacketJoinsTheOnlyDatagramInFront) {
+  std::vector<std::byte> storage(100);
+  TxBurst burst;
+  burst.reset(storage, 4);
+  EXPECT_FALSE(burst.can_join(8));
+  burst.append(20)[0] = std::byte{7};
+  EXPECT_FALSE(burst.can_join(81));
+  ASSERT_TRUE(burst.can_join(80));
+  burst.join_front(8)[0] = std::byte{9};
+  EXPECT_EQ(burst.count(), 1u);
+  EXPECT_EQ(burst.segment_size(), 28u);
+  EXPECT_EQ(burst.bytes().size(), 28u);
+  EXPECT_EQ(burst.bytes()[0], std::byte{9});
+  EXPECT_EQ(burst.bytes()[8], std::byte{7});
+  EXPECT_TRUE(burst.fits(28));
+  burst.append(28);
+  EXPECT_FALSE(burst.can_join(8));
 }
 
 }  // namespace

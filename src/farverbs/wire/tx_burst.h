@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 #include "farverbs/base/check.h"
@@ -41,6 +42,15 @@ class TxBurst {
     used_ += size;
     ++count_;
     return place;
+  }
+  // Room for `size` bytes in front of the burst's only datagram, which so grows by them: for a
+  // packet that may share a datagram with the one behind it. False from can_join: none.
+  bool can_join(size_t size) const { return count_ == 1 && used_ + size <= storage_.size(); }
+  std::byte* join_front(size_t size) {
+    FV_CHECK(can_join(size));
+    std::memmove(storage_.data() + size, storage_.data(), used_);
+    used_ = segment_size_ = used_ + size;
+    return storage_.data();
   }
   // How many datagrams of `size` bytes may be appended and leave the burst open.
   size_t room(size_t size) const {

@@ -245,6 +245,9 @@ std::string describe_line(const Examined& e, Time start) {
     return line;
   }
   const wire::PacketView& packet = *e.parsed;
+  if (e.joined != 0) {
+    line += fmt::format(" {} and", wire::opcode_name(static_cast<uint8_t>(wire::Opcode::far_ack)));
+  }
   line += std::string(" ") + wire::opcode_name(packet.bth.opcode);
   append_bth(line, packet.bth);
   append_extensions(line, packet);

@@ -67,6 +67,16 @@ Examined examine(const wire::CapturedPacket& captured, bool verify) {
     }
     return e;
   }
+  // What the datagram is about is the packet behind a joined acknowledgement.
+  e.joined = wire::joined_acknowledgement(e.frame.packet);
+  if (e.joined != 0 && verify) {
+    const auto bytes = e.frame.packet.first(e.joined);
+    const wire::ParseResult ack = wire::parse(bytes);
+    if (!ack || wire::compute_icrc(wire::IcrcFlow::far(), bytes, 0) != ack->icrc()) {
+      e.problems.emplace_back("the acknowledgement in front is damaged");
+    }
+  }
+  e.frame.packet = e.frame.packet.subspan(e.joined);
   e.parsed = wire::parse(e.frame.packet);
   if (!e.parsed) {
     e.problems.emplace_back(wire::to_string(e.parsed.error()));
@@ -78,7 +88,7 @@ Examined examine(const wire::CapturedPacket& captured, bool verify) {
   if (icrc != e.parsed->icrc()) {
     e.problems.push_back(
         fmt::format("the ICRC is {}, should be {}", icrc_text(e.parsed->icrc()), icrc_text(icrc)));
-  } else {
+  } else if (e.joined == 0) {
     check_inverse(e);  // with a wrong ICRC it could only say the same again
   }
   check_lengths(e);

@@ -14,6 +14,7 @@ namespace farverbs::tools {
 struct Examined {
   wire::CapturedPacket captured;
   wire::Frame frame;
+  size_t joined = 0;                   // bytes of a far acknowledgement in front, cut off
   wire::ParseResult parsed;            // of frame.packet, if the frame is RoCE
   std::optional<wire::MadHeader> mad;  // of a datagram to or from QP1
   std::vector<std::string> problems;   // why the packet is wrong; empty without `verify`, unless
