@@ -111,8 +111,11 @@ bool Loop::step(Time now, StepKind kind) {
   // In the midst of a stream one acknowledgement can say what several would.
   if (!drained_) kind = StepKind::kPolling;
   const bool moved = transmit(now, kind) || received > 0;
-  if (moved && tidy_at_.is_never()) tidy_at_ = now + proto::kQuiet;
-  if (now >= tidy_at_) tidy(now);
+  if (moved) {
+    quiet_at_ = now + proto::kQuiet;
+    tidy_due_ = std::min(tidy_due_, quiet_at_);
+  }
+  if (now >= tidy_due_) tidy(now);
   return moved;
 }
 
@@ -125,7 +128,7 @@ bool Loop::step_transmit(Time now, StepKind kind) {
 void Loop::tidy(Time now) {
   bool again = false;
   for_each_qp([&](LoopQp& qp) { again |= qp.pair.trim(now); });
-  tidy_at_ = again ? now + proto::kQuiet : Time::never();
+  quiet_at_ = tidy_due_ = again ? now + proto::kQuiet : Time::never();
 }
 
 size_t Loop::receive(Time now) {
@@ -619,7 +622,7 @@ Time Loop::next_deadline() const {
   for (const Turns& turns : turns_) {
     if (!turns.empty()) return Time();
   }
-  Time earliest = std::min(timers_.next(), tidy_at_);
+  Time earliest = std::min(timers_.next(), quiet_at_);
   if (management_ != nullptr) earliest = std::min(earliest, management_->next_retry());
   if (LoopQp* owing = self.owing_.front()) {
     earliest = std::min(earliest, owing->ack_owed_since + config_.ack_delay);

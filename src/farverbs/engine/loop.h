@@ -131,8 +131,8 @@ class Loop {
                   LoopQp* before);
   ReceiveFlow& receive_flow(const io::RxBurst& burst);
   void run_timers(Time now);
-  // A second after packets have moved, and each second while they do: QPs that were quiet since
-  // give back what they do not need.
+  // QPs that were quiet give back what they do not need: once a second while packets move, with a
+  // step that is taken anyway, and a second after they did.
   void tidy(Time now);
   void take_rung(Time now);
   // After any call into a QP: feedback to its path, timer, its place among the senders.
@@ -226,7 +226,8 @@ class Loop {
   bool streaming_ = false;
   bool port_blocked_ = false;  // burst_ waits for room in the port
   Time port_retry_ = Time::never();
-  Time tidy_at_ = Time::never();
+  Time tidy_due_ = Time::never();
+  Time quiet_at_ = Time::never();  // nothing has moved for kQuiet then
 
   // Not on the stack: to initialize them costs a poll that finds nothing a quarter of its time.
   std::array<io::RxBurst, 32> received_;
