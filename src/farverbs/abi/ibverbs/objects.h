@@ -92,6 +92,8 @@ struct Cq : ibv_cq_ex {
   ContextRef owner;
   Channel* reports_to = nullptr;
   std::unique_ptr<verbs::CompletionQueue> queue;
+  std::atomic<uint32_t> empty_polls{0};  // in a row; threads that poll together may lose a count
+  std::atomic<bool> bulk{false};  // what it waits for is long messages, as the last post says
   std::atomic<int> users{0};
   AsyncElement element{AsyncElement::Kind::kCq};
   // The extended interface: the completion that is being read.

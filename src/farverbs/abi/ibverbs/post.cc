@@ -104,7 +104,19 @@ int translate_send(ibv_qp_type type, const ibv_send_wr& from, verbs::SendWorkReq
   }
 }
 
+// For who polls the queue: whether long messages are on their way.
+static void note_length(ibv_qp* qp, const ibv_send_wr* request) {
+  constexpr uint32_t kLong = 32 * 1024;
+  if (request == nullptr || request->num_sge < 1) return;
+  std::atomic<bool>& bulk = of(qp->send_cq).bulk;
+  const bool is_long = request->sg_list[0].length >= kLong;
+  if (bulk.load(std::memory_order_relaxed) != is_long) {
+    bulk.store(is_long, std::memory_order_relaxed);
+  }
+}
+
 int post_send(ibv_qp* qp, ibv_send_wr* requests, ibv_send_wr** bad) {
+  note_length(qp, requests);
   verbs::QueuePair& pair = *of(qp).pair;
   const ibv_qp_type type = qp->qp_type;
   return post_list<verbs::SendWorkRequest>(
