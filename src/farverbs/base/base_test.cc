@@ -4,6 +4,7 @@
 #include "farverbs/base/intrusive_list.h"
 #include "farverbs/base/ip_address.h"
 #include "farverbs/base/result.h"
+#include "farverbs/base/siphash.h"
 #include "farverbs/base/units.h"
 
 namespace farverbs {
@@ -21,6 +22,12 @@ TEST(Psn, ExtendFindsTheNearestPacketNumber) {
   EXPECT_EQ(Psn(0xFFFFF0).extend(reference), reference);
   EXPECT_EQ(Psn(0x000002).extend(reference), 0x6'000002u);
   EXPECT_EQ(Psn(0xFFFF00).extend(reference), 0x5'FFFF00u);
+}
+
+// The vector of the paper's appendix with 16 bytes.
+TEST(SipHash, GivesWhatItsAuthorsGive) {
+  constexpr SipKey kKey{0x0706050403020100, 0x0F0E0D0C0B0A0908};
+  EXPECT_EQ(siphash(kKey, 0x0706050403020100, 0x0F0E0D0C0B0A0908), 0x3F2ACC7F57C29BDBu);
 }
 
 TEST(Result, CarriesAValueOrAnError) {

@@ -316,7 +316,9 @@ void Loop::settle(Time now, LoopQp& qp) {
   for (proto::Feedback told; qp.pair.take_feedback(told);) {
     if (qp.path == nullptr) continue;
     credit(now, *qp.path, told);
+    if (told.moved) follow(qp);
     wake_waiting(*qp.path);
+    if (told.aside) send_aside(qp);
   }
   if (qp.pair.wants_transmit()) activate(qp);
   if (!qp.pair.ack_pending()) {
@@ -336,7 +338,8 @@ void Loop::credit(Time now, Path& path, const proto::Feedback& feedback) {
     path.far.take_back_far(now, feedback);
     if (path.urgent()) {
       uint64_t& urgent = path.line->urgent_inflight;
-      urgent -= std::min(urgent, feedback.acked_bytes + feedback.lost_bytes);
+      urgent -=
+          std::min(urgent, feedback.acked_bytes + feedback.lost_bytes + feedback.withdrawn_bytes);
     }
     if (feedback.timed_out) path.far.time_out(now);
     return;
@@ -585,6 +588,21 @@ bool Loop::flush_burst(Time now) {
   burst_.clear();
   bursts_left_ -= std::min(bursts_left_, 1u);
   return true;
+}
+
+// At once, and alone: it goes elsewhere than what has gathered. A port without room loses it, as a
+// network does; it is sent again.
+void Loop::send_aside(LoopQp& qp) {
+  std::array<std::byte, 64> storage;
+  wire::TxBurst burst;
+  for (;;) {
+    burst.reset(storage, 1);
+    const std::optional<Endpoint> to = qp.pair.write_aside(burst);
+    if (!to.has_value()) return;
+    io::TxFlow flow = qp.path->flow;
+    flow.destination = *to;
+    (void)port_.send(flow, burst);
+  }
 }
 
 void Loop::wake_waiting(Path& path) {

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -167,6 +168,9 @@ class Loop {
   Path& path_for(const model::AddressVector& av, bool far);
   std::shared_ptr<FarLine> line_for(const Endpoint& destination, bool background);
   void leave_path(LoopQp& qp);
+  // The peer has a new address.
+  void follow(LoopQp& qp);
+  void send_aside(LoopQp& qp);
   void wake_waiting(Path& path);
   void wake(Path::Waiting& waiting, uint64_t room);
   void release_paced(Time now);

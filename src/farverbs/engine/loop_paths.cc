@@ -107,8 +107,28 @@ void Loop::leave_path(LoopQp& qp) {
   remember(path);
   const bool last = path.line.use_count() == 1;
   const std::pair<Endpoint, bool> line{path.line->destination, path.line->background};
+  const bool renamed = path.line->renamed;
   paths_.erase(PathKey{path.flow, path.traffic});
   if (last) lines_.erase(line);
+  if (last && renamed) std::erase_if(lines_, [](const auto& l) { return l.second.expired(); });
+}
+
+// Another port of the same address is another entry of a translator before the same line, which
+// keeps what was learned. Another address is another line.
+void Loop::follow(LoopQp& qp) {
+  std::shared_ptr<FarLine> line = qp.path->line;
+  const model::AddressVector& av = *qp.pair.next_flow();
+  const Endpoint to{IpAddress::from_gid(av.destination_gid), av.udp_port};
+  std::weak_ptr<FarLine>& known = lines_[{to, line->background}];
+  if (to.address == line->destination.address && known.expired()) {
+    known = line;
+    line->renamed = true;
+  }
+  leave_path(qp);
+  qp.path = &path_for(av, true);
+  ++qp.path->users;
+  line.reset();
+  std::erase_if(lines_, [](const auto& l) { return l.second.expired(); });
 }
 
 }  // namespace farverbs::engine

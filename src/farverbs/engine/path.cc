@@ -26,7 +26,8 @@ void Flight::take_back(Time now, const Returned& returned) {
 }
 
 void Flight::take_back_far(Time now, const proto::Feedback& feedback) {
-  inflight_ -= std::min(inflight_, feedback.acked_bytes + feedback.lost_bytes);
+  inflight_ -=
+      std::min(inflight_, feedback.acked_bytes + feedback.lost_bytes + feedback.withdrawn_bytes);
   const uint64_t arrived = feedback.acked_bytes + feedback.spurious_bytes;
   if (arrived > 0) {
     delivered_ += arrived;

@@ -149,6 +149,7 @@ struct FarLine {
   MtuSearch mtu;
   uint64_t urgent_inflight = 0;
   uint32_t demanding = 0;  // QPs that have something to send
+  bool renamed = false;    // it is known by further endpoints, too
   std::vector<Path*> paths;
 };
 

@@ -32,6 +32,10 @@ constexpr uint32_t kToldTimeouts = 3;
 // What is sent at a probe timeout: two packets, since one may be lost again.
 constexpr uint32_t kProbePackets = 2;
 constexpr uint8_t kCongestionExperienced = 3;
+// Address translators may forget who was silent for 30 s; who was not used for a minute need not be
+// remembered.
+constexpr Duration kKeepalive = Duration::seconds(25);
+constexpr Duration kUseCounts = Duration::seconds(60);
 constexpr unsigned kMostExponent = 15;
 
 // Far packets have a check of their own, which covers no address and no identification.
@@ -61,7 +65,8 @@ void FarMachine::start_requester() { requester_.start(); }
 
 size_t FarMachine::memory_bytes() const {
   return sent_.memory_bytes() + requester_.memory_bytes() + responder_.memory_bytes() +
-         arrivals_.memory_bytes() + response_resends_.memory_bytes();
+         arrivals_.memory_bytes() + response_resends_.memory_bytes() +
+         (move_ != nullptr ? sizeof(FarMove) : 0);
 }
 
 bool FarMachine::trim(Time now) {
@@ -70,6 +75,7 @@ bool FarMachine::trim(Time now) {
   requester_.trim();
   responder_.trim();
   if (response_resends_.empty()) response_resends_.release();
+  if (move_ != nullptr && move_->idle(now)) move_.reset();
   return sent_.in_flight() > 0;
 }
 
@@ -86,6 +92,8 @@ void FarMachine::stop() {
   response_resends_.clear();
   forced_ = timeouts_ = 0;
   probe_wanted_ = gave_up_ = false;
+  move_.reset();
+  last_use_ = Time();
   arrivals_.hold();
 }
 
@@ -109,7 +117,7 @@ void FarMachine::on_packet(Time now, const wire::PacketView& packet, const Packe
     case OpKind::ack:
       if (!intact(packet, far)) break;
       arrived(now);
-      return on_acknowledge(now, packet);
+      return on_acknowledge(now, packet, far);
     case OpKind::write:
     case OpKind::send:
     case OpKind::read_request:
@@ -123,6 +131,10 @@ void FarMachine::on_packet(Time now, const wire::PacketView& packet, const Packe
         arrived(now);
         return;
       }
+      break;
+    case OpKind::path_challenge:
+    case OpKind::path_response:
+      if (on_path_packet(now, packet, far)) return;
       break;
     default:
       break;
@@ -162,7 +174,10 @@ bool FarMachine::on_numbered(Time now, const wire::PacketView& packet,
     }
   }
   const bool congested = (context.traffic_class & 3) == kCongestionExperienced;
+  const PacketNumber before = arrivals_.greatest();
   arrivals_.add(now, number, base, packet.bth.ack_request, congested);
+  if (packet.info->kind != OpKind::probe) last_use_ = now;
+  if (number > before) note_source(now, context, number - before, packet.bytes().size());
   const wire::FarStatus status = responder_.told().status;
   if (status != told_status_ ||
       (status != wire::FarStatus::ok && executed != responder_.executed())) {
@@ -179,8 +194,10 @@ size_t FarMachine::on_run(Time now, const ReceivedRun& run) {
       responder_.on_run({run.bytes, run.segment_size, far}, arrivals_.greatest() + 1);
   if (taken.packets == 0) return 0;
   arrived(now);
+  last_use_ = now;
   const bool congested = (far.traffic_class & 3) == kCongestionExperienced;
   arrivals_.add_run(now, taken.packets, taken.base, taken.ack_request, congested);
+  note_source(now, far, 1, taken.packets * run.segment_size);
   return taken.packets;
 }
 
@@ -198,7 +215,8 @@ void FarMachine::on_packet_in_error(const wire::PacketView& packet, const Packet
   }
 }
 
-void FarMachine::on_acknowledge(Time now, const wire::PacketView& packet) {
+void FarMachine::on_acknowledge(Time now, const wire::PacketView& packet,
+                                const PacketContext& context) {
   const wire::FarBase base = packet.far_base();
   const wire::FarAck ack = packet.far_ack();
   FarAcknowledged told;
@@ -224,6 +242,8 @@ void FarMachine::on_acknowledge(Time now, const wire::PacketView& packet) {
     heard_ = now;
     timeouts_ = 0;
     forced_ = 0;
+    // Numbers that were skipped make it hard to acknowledge something new by guessing.
+    note_source(now, context, 1, packet.bytes().size());
   }
   const auto marks = static_cast<int32_t>(ack.congestion_marks - marks_told_);
   if (marks > 0) {
@@ -312,13 +332,31 @@ Time FarMachine::probe_deadline() const {
                                     sent_.smoothed_rtt() * 2, probe_timeout()});
     return sent_.last_sent() + std::min(wait, most);
   }
-  if (!requester_.open() || ready()) return Time::never();
-  return std::max(last_arrival_, sent_.last_sent()) + std::max(probe_timeout() * 4, kLeastPatience);
+  if (ready()) return Time::never();
+  Time deadline = keepalive_deadline();
+  const Time quiet_since = std::max(last_arrival_, sent_.last_sent());
+  if (requester_.open()) {
+    deadline = std::min(deadline, quiet_since + std::max(probe_timeout() * 4, kLeastPatience));
+  }
+  if (responder_.awaits_more()) {
+    // Perhaps the peer does not know any more where this side is; more and more rarely asked.
+    const Duration rare = std::min(quiet_since - std::min(last_use_, quiet_since), kKeepalive);
+    const Duration round_trips = sent_.has_rtt() ? probe_timeout() * 4 : Duration();
+    deadline = std::min(deadline, quiet_since + std::max({round_trips, kLeastPatience, rare}));
+  }
+  return deadline;
+}
+
+// A connection that is in use stays known to the translators on its way.
+Time FarMachine::keepalive_deadline() const {
+  if (last_use_ == Time()) return Time::never();
+  const Time at = std::max(sent_.last_sent(), last_said_) + kKeepalive;
+  return at <= last_use_ + kUseCounts ? at : Time::never();
 }
 
 Time FarMachine::next_timer() const {
-  return std::min(
-      {arrivals_.deadline(), sent_.loss_deadline(), requester_.next_timer(), probe_deadline()});
+  return std::min({arrivals_.deadline(), sent_.loss_deadline(), requester_.next_timer(),
+                   probe_deadline(), move_ != nullptr ? move_->next_timer() : Time::never()});
 }
 
 void FarMachine::on_timer(Time now) {
@@ -328,6 +366,10 @@ void FarMachine::on_timer(Time now) {
     sent_.detect_lost(now, [&](const FarPacket& p) { on_lost(p); });
   }
   requester_.on_timer(now);
+  if (move_ != nullptr) {
+    move_->on_timer(now);
+    settle_move(now);
+  }
   if (now >= probe_deadline()) on_probe_timeout(now);
 }
 
@@ -409,6 +451,7 @@ TransmitStatus FarMachine::transmit(Turn& turn) {
       status = send_responses(out);
     }
   }
+  if (turn.result.packets != before) last_use_ = turn.now();
   if (status == TransmitStatus::kIdle &&
       (probe_wanted_ || (out.forced > 0 && turn.result.packets == before))) {
     status = send_probe(out, FarContent::kProbe, wire::packet_size(Opcode::far_probe, 0));
@@ -572,6 +615,7 @@ TransmitStatus FarMachine::acknowledge(Turn& turn) {
   ack.receive_limit = told.receive_limit;
   std::array<std::byte, 255 * wire::FarRange::kSize> ranges;
   arrivals_.write(turn.now(), ack, planned, ranges.data());
+  last_said_ = turn.now();
   std::byte* const place = join ? turn.burst().join_front(size) : turn.burst().append(size);
   const size_t header = wire::emit_headers(place, bth, base, ack);
   wire::seal(place, header, std::span<const std::byte>(ranges.data(), payload_bytes), far_icrc(),

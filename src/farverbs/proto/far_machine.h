@@ -4,9 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 
 #include "farverbs/base/ring.h"
 #include "farverbs/proto/far_arrivals.h"
+#include "farverbs/proto/far_move.h"
 #include "farverbs/proto/far_out.h"
 #include "farverbs/proto/far_requester.h"
 #include "farverbs/proto/far_responder.h"
@@ -33,6 +36,8 @@ class FarMachine {
   // Everything but acknowledgements; then one of those, if it is owed.
   TransmitStatus transmit(Turn& turn);
   TransmitStatus acknowledge(Turn& turn);
+  // Path challenges and responses: see QueuePair::write_aside().
+  std::optional<Endpoint> write_aside(wire::TxBurst& burst);
 
   bool ready() const;
   // `packet` is one that a peer of this connection could have sent.
@@ -60,10 +65,17 @@ class FarMachine {
   };
 
   bool on_numbered(Time now, const wire::PacketView& packet, const PacketContext& context);
-  void on_acknowledge(Time now, const wire::PacketView& packet);
+  void on_acknowledge(Time now, const wire::PacketView& packet, const PacketContext& context);
   void on_acked(const FarPacket& packet);
   void on_lost(const FarPacket& packet);
   void on_probe_timeout(Time now);
+  // Where a packet came from that goes `ahead` numbers beyond all before.
+  void note_source(Time now, const PacketContext& context, uint64_t ahead, size_t bytes);
+  bool on_path_packet(Time now, const wire::PacketView& packet, const PacketContext& context);
+  void settle_move(Time now);
+  void move(Time now, const Endpoint& to);
+  Endpoint home() const;
+  FarMove& moves();
   FarOut out(Turn& turn);
   TransmitStatus send_probe(FarOut& out, FarContent content, size_t bytes);
   TransmitStatus send_responses(FarOut& out);
@@ -74,6 +86,7 @@ class FarMachine {
   Duration probe_timeout() const;
   Duration give_up_after() const;
   Time probe_deadline() const;
+  Time keepalive_deadline() const;
   void arrived(Time now);
 
   model::Qp& qp_;
@@ -83,6 +96,7 @@ class FarMachine {
   FarRequester requester_;
   FarResponder responder_;
   Ring<Resend> response_resends_;
+  std::unique_ptr<FarMove> move_;  // once an address has changed or been asked for
   Feedback feedback_;
   bool sending_ = false;
   bool probe_wanted_ = false;    // an empty packet that asks for an acknowledgement
@@ -94,6 +108,8 @@ class FarMachine {
   wire::FarStatus told_status_ = wire::FarStatus::ok;
   Time heard_;         // the peer last acknowledged something, or the flight began
   Time last_arrival_;  // anything
+  Time last_said_;     // acknowledgement
+  Time last_use_;      // anything but keepalives, either way
 };
 
 }  // namespace farverbs::proto

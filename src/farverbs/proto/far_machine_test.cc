@@ -42,7 +42,7 @@ void expect_exchanged(Link& link) {
 }
 void expect_silent(Side& side) {
   EXPECT_EQ(side.inflight, 0u);
-  EXPECT_TRUE(side.qp->next_timer().is_never());
+  EXPECT_TRUE(side.idle());
   EXPECT_FALSE(side.qp->wants_transmit());
   EXPECT_FALSE(side.qp->wants_respond());
   EXPECT_FALSE(side.qp->ack_pending());

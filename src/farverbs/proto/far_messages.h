@@ -66,6 +66,8 @@ class FarMessages {
   // Behind the greatest number that has begun to arrive, if that is beyond first().
   uint64_t end() const { return end_; }
   bool last(uint64_t number) const { return number + 1 >= end_; }
+  // Something of a message has come, and not all.
+  bool any() const { return count_ > 0; }
 
   // nullptr: nothing of it has arrived. number >= first().
   FarMessage* find(uint64_t number) {

@@ -75,6 +75,8 @@ class FarResponder {
   // message that was refused.
   uint32_t executed() const;
   Told told() const;
+  // A message has begun to come and not all of it is there.
+  bool awaits_more() const { return messages_.any(); }
 
   // The oldest response that is not handed out in whole; nullptr if there is none. Pointers are
   // good until the next call that is not const.

@@ -188,6 +188,12 @@ void FarSent::forget(Time now) {
   }
 }
 
+void FarSent::forget_path() {
+  smoothed_ = variation_ = least_ = latest_ = Duration();
+  reorder_steps_ = 1;
+  calm_losses_ = 0;
+}
+
 uint64_t FarSent::take_back() {
   uint64_t bytes = 0;
   if (!packets_.empty()) {

@@ -86,6 +86,8 @@ class FarSent {
   void give_up_all(Lost&& on_lost);
   // Everything leaves the flight: bytes.
   uint64_t take_back();
+  // What was measured is of another path.
+  void forget_path();
 
   bool has_rtt() const { return smoothed_.ns() > 0; }
   Duration smoothed_rtt() const { return smoothed_; }

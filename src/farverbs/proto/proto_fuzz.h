@@ -426,11 +426,21 @@ class FuzzedPair {
     }
   }
 
+  void take_asides(End& x) {
+    std::array<std::byte, 64> storage;
+    wire::TxBurst burst;
+    do {
+      burst.reset(storage, 1);
+    } while (x.qp->write_aside(burst).has_value());
+  }
+
   void check(End& x) {
     for (Feedback told; x.qp->take_feedback(told);) {
-      FV_CHECK(told.acked_bytes + told.lost_bytes <= x.inflight);
+      const uint64_t gone = told.acked_bytes + told.lost_bytes + told.withdrawn_bytes;
+      FV_CHECK(gone <= x.inflight);
       FV_CHECK(told.read_bytes_arrived + told.read_bytes_lost <= x.read_inflight);
-      x.inflight -= told.acked_bytes + told.lost_bytes;
+      x.inflight -= gone;
+      if (told.aside) take_asides(x);
       x.read_inflight -= told.read_bytes_arrived + told.read_bytes_lost;
     }
     const model::QpState state = x.qp->qp().state.load();

@@ -63,6 +63,9 @@ struct Options {
   TransportConfig config;
 };
 
+// Beyond that nothing is waited for but the time to keep an idle connection known.
+inline constexpr Duration kLongestWait = Duration::seconds(20);
+
 inline Endpoint endpoint(uint32_t last) { return {IpAddress::v4(0x0A000000 | last), kRoceUdpPort}; }
 
 // Over IPv6 the ICRC check is exact; over IPv4 it must guess the identification.
@@ -336,9 +339,21 @@ class Side {
   void collect() {
     for (Feedback told; qp->take_feedback(told);) note(told);
   }
+  void take_asides() {
+    std::vector<std::byte> storage(64);
+    for (;;) {
+      wire::TxBurst burst;
+      burst.reset(storage, 1);
+      const auto to = qp->write_aside(burst);
+      if (!to.has_value()) return;
+      asides.emplace_back(*to, Bytes(burst.bytes().begin(), burst.bytes().end()));
+    }
+  }
   void note(const Feedback& told) {
-    EXPECT_LE(told.acked_bytes + told.lost_bytes, inflight);
-    inflight -= told.acked_bytes + told.lost_bytes;
+    EXPECT_LE(told.acked_bytes + told.lost_bytes + told.withdrawn_bytes, inflight);
+    inflight -= told.acked_bytes + told.lost_bytes + told.withdrawn_bytes;
+    if (told.moved) ++moves;
+    if (told.aside) take_asides();
     EXPECT_LE(told.read_bytes_arrived + told.read_bytes_lost, read_inflight);
     read_inflight -= told.read_bytes_arrived + told.read_bytes_lost;
     acked_bytes += told.acked_bytes;
@@ -351,6 +366,8 @@ class Side {
     if (told.probe_lost) ++probes_lost;
     if (told.black_hole) ++black_holes;
   }
+  // Nothing is waited for.
+  bool idle() const { return qp->next_timer().is_never() || qp->next_timer() - now > kLongestWait; }
   bool fire_timer() {
     const Time at = qp->next_timer();
     if (at.is_never()) return false;
@@ -412,6 +429,8 @@ class Side {
   uint32_t probe_arrived = 0;
   int probes_lost = 0;
   int black_holes = 0;
+  int moves = 0;
+  std::vector<std::pair<Endpoint, Bytes>> asides;  // packets beside its flow
   std::vector<Duration> rtts;
   uint64_t posted = 0;
   uint64_t received = 0;
@@ -460,7 +479,7 @@ class Link {
     for (int i = 0; i < timers; ++i) {
       settle(filter);
       const Time at = std::min(a.qp->next_timer(), b.qp->next_timer());
-      if (at.is_never()) return;
+      if (at.is_never() || at - a.now > kLongestWait) return;
       if (at > a.now) advance(at - a.now);
       for (Side* side : {&a, &b}) {
         if (side->qp->next_timer() <= side->now) side->fire_timer();

@@ -162,6 +162,10 @@ TransmitResult QueuePair::poll_transmit(const TransmitContext& context) {
   return with_machine([&](auto& machine) { return machine.poll_transmit(context); });
 }
 
+std::optional<Endpoint> QueuePair::write_aside(wire::TxBurst& burst) {
+  return rc_ != nullptr ? rc_->write_aside(burst) : std::nullopt;
+}
+
 bool QueuePair::wants_transmit() const {
   return with_machine([](const auto& machine) { return machine.wants_transmit(); });
 }

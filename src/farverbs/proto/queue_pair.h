@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "farverbs/base/result.h"
 #include "farverbs/base/time.h"
@@ -114,6 +115,8 @@ struct TransmitResult {
 struct Feedback {
   uint64_t acked_bytes = 0;  // requests acknowledged: leave the flight
   uint64_t lost_bytes = 0;   // requests taken back to be sent again, or given up: leave the flight
+  // Left the flight, and nothing is known about the path: the peer is elsewhere by now.
+  uint64_t withdrawn_bytes = 0;
   uint64_t read_bytes_arrived = 0;  // of READ responses: leave the read flight
   uint64_t read_bytes_lost = 0;     // asked for and given up: leave the read flight
   bool has_rtt = false;
@@ -138,12 +141,17 @@ struct Feedback {
   uint32_t probe_arrived_bytes = 0;
   bool probe_lost = false;
   bool black_hole = false;
+  // The peer has a new address, which the QP's address vector has by now; what else this says is
+  // about the old path.
+  bool moved = false;
+  bool aside = false;  // write_aside() has something
   // All of this is about the far transport's flight.
   bool far = false;
   bool any() const {
     return acked_bytes != 0 || lost_bytes != 0 || read_bytes_arrived != 0 || read_bytes_lost != 0 ||
            has_rtt || has_read_rtt || timed_out || spurious_bytes != 0 || congestion_marks != 0 ||
-           probe_arrived_bytes != 0 || probe_lost || black_hole;
+           probe_arrived_bytes != 0 || probe_lost || black_hole || withdrawn_bytes != 0 || moved ||
+           aside;
   }
 };
 
@@ -223,6 +231,9 @@ class QueuePair {
   void on_work(Time now);
   void on_timer(Time now);
   TransmitResult poll_transmit(const TransmitContext& context);
+  // A packet beside the QP's flow, about the path itself: writes it into the empty `burst`, and
+  // gives where it goes. No allowance is asked. nullopt: no more.
+  std::optional<Endpoint> write_aside(wire::TxBurst& burst);
 
   // Something other than a bare acknowledgement is ready to be sent, allowances permitting.
   bool wants_transmit() const;

@@ -15,6 +15,13 @@ namespace {
 // In the six reserved bits of BTH byte 4, which standard peers ignore.
 constexpr uint8_t kFarOffer = 0x2D;
 
+// Of the far transport's packets those that begin or go on with a message of the requester.
+constexpr bool is_request(wire::OpKind kind) {
+  using enum wire::OpKind;
+  return kind == send || kind == write || kind == read_request || kind == compare_swap ||
+         kind == fetch_add;
+}
+
 }  // namespace
 
 void RcMachine::make_standard() {
@@ -97,11 +104,12 @@ bool RcMachine::take_far(Time now, const wire::PacketView& packet, const PacketC
     if (!offers_ || !sending()) return false;
     auto far = std::make_unique<FarMachine>(qp_, config_);
     far->start_responder();
-    if (packet.info->kind == wire::OpKind::ack || !far->proves(packet, context)) return false;
+    const wire::OpKind kind = packet.info->kind;
+    const bool numbered = is_request(kind) || kind == wire::OpKind::probe;
+    if (!numbered || !far->proves(packet, context)) return false;
     meet_far_peer();
   }
-  if (!far_from_the_start_ && !peer_far_ && !packet.info->is_response() &&
-      packet.info->kind != wire::OpKind::probe) {
+  if (!far_from_the_start_ && !peer_far_ && is_request(packet.info->kind)) {
     // Its first request: those before it have been carried out.
     if (!responder_->idle() || !far_->proves(packet, context)) return false;
     peer_far_ = true;

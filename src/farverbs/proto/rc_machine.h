@@ -25,6 +25,9 @@ class RcMachine {
   void on_work(Time now);
   void on_timer(Time now);
   TransmitResult poll_transmit(const TransmitContext& context);
+  std::optional<Endpoint> write_aside(wire::TxBurst& burst) {
+    return far_ != nullptr ? far_->write_aside(burst) : std::nullopt;
+  }
   bool wants_transmit() const;
   bool wants_respond() const;
   bool ack_pending() const;

@@ -76,6 +76,17 @@ std::unique_ptr<SimPort> Network::open(Endpoint local) {
 
 void Network::close(SimPort& port) { ports_.erase(port.local()); }
 
+void Network::rebind(const Endpoint& host, const Endpoint& seen_as) {
+  behind_.erase(seen(host));
+  seen_as_[host] = seen_as;
+  behind_[seen_as] = host;
+}
+
+const Endpoint& Network::seen(const Endpoint& host) const {
+  const auto found = seen_as_.find(host);
+  return found != seen_as_.end() ? found->second : host;
+}
+
 Network::Link& Network::find_link(const IpAddress& from, const IpAddress& to) {
   return links_[{from, to}];
 }
@@ -100,8 +111,9 @@ bool Network::lose(Link& link) {
   return link.in_loss_burst;
 }
 
-void Network::transmit(const Endpoint& from, const io::TxFlow& flow,
+void Network::transmit(const Endpoint& host, const io::TxFlow& flow,
                        std::span<const std::byte> bytes) {
+  const Endpoint& from = seen(host);
   Link& link = find_link(from.address, flow.destination.address);
   const LinkSpec& spec = link.spec;
   ++link.counters.offered;
@@ -153,8 +165,10 @@ void Network::advance(Time to) {
   while (!arrivals_.empty() && arrivals_.top().at <= to) {
     Arrival arrival = arrivals_.top();
     arrivals_.pop();
-    auto port = ports_.find(arrival.to);
-    if (port != ports_.end()) port->second->arrive(std::move(*arrival.datagram));
+    const auto behind = behind_.find(arrival.to);
+    auto port = ports_.find(behind != behind_.end() ? behind->second : arrival.to);
+    const bool known = behind != behind_.end() || !seen_as_.contains(arrival.to);
+    if (known && port != ports_.end()) port->second->arrive(std::move(*arrival.datagram));
   }
   now_ = to;
 }

@@ -91,6 +91,10 @@ class Network {
   // An address has one port at a time; a dead one's datagrams fall on the floor.
   std::unique_ptr<SimPort> open(Endpoint local);
   void close(SimPort& port);
+  // An address translator: from now on what `host` sends is seen to come from `seen_as`, and what
+  // is sent there reaches it. What is sent to where it was seen before is lost.
+  void rebind(const Endpoint& host, const Endpoint& seen_as);
+  const Endpoint& seen(const Endpoint& host) const;
   LinkSpec& link(const IpAddress& from, const IpAddress& to);
   const LinkCounters& counters(const IpAddress& from, const IpAddress& to);
 
@@ -115,7 +119,7 @@ class Network {
     bool operator>(const Arrival& o) const { return at != o.at ? at > o.at : order > o.order; }
   };
   Link& find_link(const IpAddress& from, const IpAddress& to);
-  void transmit(const Endpoint& from, const io::TxFlow& flow, std::span<const std::byte> bytes);
+  void transmit(const Endpoint& host, const io::TxFlow& flow, std::span<const std::byte> bytes);
   bool lose(Link& link);
   void schedule(Link& link, Time at, const Endpoint& to, SimPort::Datagram datagram);
 
@@ -123,6 +127,8 @@ class Network {
   Time now_ = Time::from_ns(1'000'000'000);
   uint64_t order_ = 0;
   std::map<Endpoint, SimPort*> ports_;
+  std::map<Endpoint, Endpoint> seen_as_;
+  std::map<Endpoint, Endpoint> behind_;  // the same, the other way round
   std::map<std::pair<IpAddress, IpAddress>, Link> links_;
   std::priority_queue<Arrival, std::vector<Arrival>, std::greater<>> arrivals_;
 };

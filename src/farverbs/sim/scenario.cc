@@ -16,7 +16,9 @@ struct Plan {
   Duration blackout_for;
   Duration shrink_at;  // the MTU shrinks below a full packet for a while
   Duration shrink_for;
-  Duration kill_at;  // zero: nobody is killed
+  Duration kill_at;    // zero: nobody is killed
+  Duration rebind_at;  // zero: all keep the address that others see
+  bool rebind_address = false;
   double lateness = 0;
   bool merging = true;
   bool ipv6 = false;
@@ -80,6 +82,12 @@ Plan draw(Prng& prng) {
   c.connection.min_rnr_timer = static_cast<uint8_t>(prng.between(1, 14));
   c.connection.far = prng.chance(0.6);
   c.connection.in_band = c.connection.far && prng.chance(0.5);
+  // Drawn apart, so that the rest of what a seed means stays.
+  Prng more(prng.next());
+  if (c.connection.far && !c.connection.in_band && more.chance(0.2)) {
+    p.rebind_at = Duration::microseconds(static_cast<int64_t>(more.between(100, 100'000)));
+    p.rebind_address = more.chance(0.5);
+  }
   return p;
 }
 
@@ -106,6 +114,7 @@ std::string describe(const Plan& p) {
   if (p.blackout_for.ns() > 0) text += ", blackout";
   if (p.shrink_for.ns() > 0) text += ", MTU shrinks";
   if (p.kill_at.ns() > 0) text += ", a process is killed";
+  if (p.rebind_at.ns() > 0) text += p.rebind_address ? ", an address changes" : ", a port changes";
   return text;
 }
 
@@ -120,7 +129,9 @@ void set_links(Network& network, const std::vector<Host*>& hosts, const Plan& pl
   if (inside(plan.shrink_at, plan.shrink_for)) spec.max_datagram = 200;
   for (Host* from : hosts) {
     for (Host* to : hosts) {
-      if (from != to) network.link(from->address().address, to->address().address) = spec;
+      if (from == to) continue;
+      network.link(network.seen(from->address()).address, network.seen(to->address()).address) =
+          spec;
     }
   }
 }
@@ -158,9 +169,17 @@ ScenarioReport run_scenario(uint64_t seed) {
   }
   // A killed process takes the second host with it; only what it was the passive side of is
   // checked.
+  bool rebind_pending = plan.rebind_at.ns() > 0;
   bool kill_pending = plan.kill_at.ns() > 0 && plan.conversations == 1;
   auto act = [&] {
     const Duration elapsed = world.network.now() - start;
+    if (rebind_pending && elapsed >= plan.rebind_at) {
+      rebind_pending = false;
+      Endpoint to = hosts.back()->address();
+      to.port = 40'000;
+      if (plan.rebind_address) to.address = *IpAddress::parse(plan.ipv6 ? "fd00::99" : "10.0.0.99");
+      world.network.rebind(hosts.back()->address(), to);
+    }
     set_links(world.network, hosts, plan, elapsed);
     if (kill_pending && elapsed >= plan.kill_at) {
       kill_pending = false;
@@ -255,6 +274,8 @@ BulkReport run_bulk(const BulkSpec& spec) {
   uint64_t before = 0;  // completed when the measurement began
   Time last_post = start;
   uint64_t at_last_post = 0;  // completed then
+  Time last_completion = start;
+  bool rebound = spec.rebind_at.ns() == 0;
   auto act = [&] {
     if (spec.trace != nullptr && world.network.now() >= next_trace) {
       next_trace = next_trace + spec.trace_every;
@@ -275,11 +296,25 @@ BulkReport run_bulk(const BulkSpec& spec) {
           static_cast<unsigned long long>(sender.pair.qp().counters.retransmitted_packets),
           spec.far && controller != nullptr ? controller->phase_name() : "");
     }
+    if (!rebound && world.network.now() - start >= spec.rebind_at) {
+      rebound = true;
+      const Host& moved = spec.rebind_active ? a : b;
+      const Host& other = spec.rebind_active ? b : a;
+      Endpoint seen_as = moved.address();
+      seen_as.port = 40'000;
+      if (spec.rebind_address) seen_as.address = *IpAddress::parse("10.0.0.9");
+      world.network.link(seen_as.address, other.address().address) = link;
+      world.network.link(other.address().address, seen_as.address) = link;
+      world.network.rebind(moved.address(), seen_as);
+    }
     std::array<model::WorkCompletion, 16> completions;
     for (size_t n; (n = cq_a.poll(completions)) > 0;) {
       for (size_t i = 0; i < n; ++i) {
         failed |= completions[i].status != model::CompletionStatus::kSuccess;
         completed += spec.message_bytes;
+        report.longest_pause =
+            std::max(report.longest_pause, world.network.now() - last_completion);
+        last_completion = world.network.now();
         if (world.network.now() < measure_from) before = completed;
         --outstanding;
       }
@@ -321,6 +356,9 @@ BulkReport run_bulk(const BulkSpec& spec) {
   report.lost_packets =
       world.network.counters(a.address().address, b.address().address).lost +
       world.network.counters(a.address().address, b.address().address).queue_dropped;
+  const engine::LoopQp& follower = spec.rebind_active ? qp_b : qp_a;
+  report.followed =
+      follower.path->flow.destination == world.network.seen((spec.rebind_active ? a : b).address());
   a.loop().destroy_qp(world.network.now(), &qp_a);
   b.loop().destroy_qp(world.network.now(), &qp_b);
   return report;

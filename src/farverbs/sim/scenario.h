@@ -32,6 +32,8 @@ struct BulkReport {
   uint64_t retransmitted_packets = 0;
   uint64_t lost_packets = 0;  // from a to b, in the queue too
   uint64_t timeouts = 0;
+  Duration longest_pause;  // between two completions
+  bool followed = false;   // the other side sends to the new address
 };
 struct BulkSpec {
   BitRate rate;
@@ -51,7 +53,12 @@ struct BulkSpec {
   uint64_t seed = 1;
   Duration measure_after;        // the share counts from here on: the ramp is another matter
   bool until_last_post = false;  // ... and ends when the last request is posted: no tail either
-  std::FILE* trace = nullptr;    // a line of figures every trace_every of virtual time
+  // The address translator before one side forgets it (zero: does not) and knows it anew by another
+  // port, or another address.
+  Duration rebind_at;
+  bool rebind_active = false;  // the side that posts
+  bool rebind_address = false;
+  std::FILE* trace = nullptr;  // a line of figures every trace_every of virtual time
   Duration trace_every = Duration::milliseconds(250);
 };
 BulkReport run_bulk(const BulkSpec& spec);
