@@ -35,7 +35,9 @@ local OPCODES = {
 for opcode = 0xe0, 0xee do
   OPCODES[opcode] = "sealed " .. OPCODES[opcode - 0x20]
 end
-local ACK, PATH_RESPONSE = 0xca, 0xcd
+local ACK = 0xca
+-- Packets about the path have no number.
+local NUMBERLESS = { [0xcc] = true, [0xcd] = true }
 
 local STATUS = { [0] = "ok", [1] = "not ready", [2] = "refused" }
 local NAK = {
@@ -82,6 +84,8 @@ field("token", ProtoField.uint64, "Token", base.HEX)
 field("ack.status", ProtoField.uint8, "Status", base.DEC, STATUS)
 field("ack.detail", ProtoField.uint8, "Detail")
 field("ack.has_limit", ProtoField.bool, "Receive limit is valid", 8, nil, 0x80)
+field("ack.restores", ProtoField.bool, "Restores packets from repairs", 8, nil, 0x40)
+field("ack.restored", ProtoField.uint8, "Packets restored so far, modulo 64", base.DEC, nil, 0x3f)
 field("ack.ranges", ProtoField.uint8, "Ranges")
 field("ack.limit", ProtoField.uint32, "Receive limit")
 field("ack.delay", ProtoField.uint32, "Delay, us")
@@ -213,6 +217,8 @@ local function ack(tree, at, packet)
   local told = tree:add(f["ack.status"], status)
   local why = tree:add(f["ack.detail"], detail)
   tree:add(f["ack.has_limit"], flags)
+  tree:add(f["ack.restores"], flags)
+  tree:add(f["ack.restored"], flags)
   tree:add(f["ack.ranges"], count)
   local limit, delay, time, marks, first = at(4), at(4), at(4), at(4), at(4)
   tree:add(f["ack.limit"], limit)
@@ -267,7 +273,7 @@ local function add_base(tree, buffer, packet)
   local high, low = buffer(BTH, 2):uint(), buffer(9, 3):uint()
   packet.number = high * 0x1000000 + low
   packet.message = buffer(BTH + 4, 4):uint()
-  if packet.opcode ~= PATH_RESPONSE then
+  if not NUMBERLESS[packet.opcode] then
     local wide_number = UInt64.new((high % 256) * 0x1000000 + low, math.floor(high / 256))
     base_tree:add(f.number, buffer(BTH, 2), wide_number)
   end
@@ -305,7 +311,7 @@ local function dissect_far(buffer, info, root)
   add_bth(tree, buffer)
   add_base(tree, buffer, packet)
   local text = string.format("FAR %s qp=0x%06x", name, buffer(5, 3):uint())
-  if packet.opcode ~= PATH_RESPONSE then
+  if not NUMBERLESS[packet.opcode] then
     text = text .. string.format(" pn=%.0f", packet.number)
   end
   text = text .. (packet.opcode == ACK and " carried-out=" or " message=") .. packet.message

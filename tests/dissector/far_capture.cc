@@ -62,7 +62,7 @@ Bytes far(Opcode opcode, bool last, size_t payload_size, const Extensions&... ex
 
 std::string common(Opcode opcode, bool last, size_t payload, const std::string& more = {}) {
   const bool ack = opcode == Opcode::far_ack;
-  const bool numbered = opcode != Opcode::far_path_response;
+  const bool numbered = opcode != Opcode::far_path_challenge && opcode != Opcode::far_path_response;
   return fmt::format(
       "opcode=0x{:02x} qp=0xabcdef{} last={} ack_ratio=3 ack_delay=5 {}=77 payload_length={} "
       "icrc.bad=0{}{}",
@@ -117,6 +117,8 @@ void add_control(Capture& capture) {
   using enum Opcode;
   FarAck ack;
   ack.has_receive_limit = true;
+  ack.restores = true;
+  ack.restored = 37;
   ack.receive_limit = 12;
   ack.delay_us = 25;
   ack.receive_time_us = 123'456;
@@ -127,7 +129,8 @@ void add_control(Capture& capture) {
   const uint64_t a = kNumber - 9, b = a - 4, c = b - 65'635 + 1, d = c - 3;
   const std::string spans = fmt::format("{}-{},{}-{},{}-{}", a, kNumber, c, b, d, d);
   const std::string head =
-      "ack.status=0 ack.has_limit=1 ack.limit=12 ack.delay=25 ack.time=123456 "
+      "ack.status=0 ack.has_limit=1 ack.restores=1 ack.restored=37 ack.limit=12 ack.delay=25 "
+      "ack.time=123456 "
       "ack.marks=2 ack.first=10 ";
   capture.add(acknowledgement(ack, {{3, 65'535}, {0, 100}, {2, 1}}),
               common(far_ack, false, 0, head + "ack.range=" + spans + " ack.missing=5"));

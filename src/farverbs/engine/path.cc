@@ -36,7 +36,8 @@ void Flight::take_back_far(Time now, const proto::Feedback& feedback) {
   cc::Sample sample;
   sample.now = now;
   sample.acked_bytes = feedback.acked_bytes;
-  sample.lost_bytes = feedback.lost_bytes;
+  sample.lost_bytes =
+      feedback.lost_bytes + uint64_t{feedback.restored_packets} * FarLine::kSegmentBytes;
   sample.spurious_bytes = feedback.spurious_bytes;
   sample.inflight_bytes = inflight_;
   sample.delivered_bytes = delivered_;

@@ -28,6 +28,8 @@ struct QpCounters {
   uint64_t rnr_naks_received = 0;
   uint64_t duplicates_received = 0;
   uint64_t dropped_packets = 0;           // arrived and refused without an answer
+  uint64_t sent_repairs = 0;              // packets of redundancy
+  uint64_t restored_packets = 0;          // lost, and made again from such of the peer
   uint64_t congestion_notifications = 0;  // CNPs that arrived
 };
 

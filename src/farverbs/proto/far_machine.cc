@@ -66,7 +66,9 @@ void FarMachine::start_requester() { requester_.start(); }
 size_t FarMachine::memory_bytes() const {
   return sent_.memory_bytes() + requester_.memory_bytes() + responder_.memory_bytes() +
          arrivals_.memory_bytes() + response_resends_.memory_bytes() +
-         (move_ != nullptr ? sizeof(FarMove) : 0);
+         (move_ != nullptr ? sizeof(FarMove) : 0) +
+         (protector_ != nullptr ? protector_->memory_bytes() : 0) +
+         (restorer_ != nullptr ? restorer_->memory_bytes() : 0);
 }
 
 bool FarMachine::trim(Time now) {
@@ -76,6 +78,8 @@ bool FarMachine::trim(Time now) {
   responder_.trim();
   if (response_resends_.empty()) response_resends_.release();
   if (move_ != nullptr && move_->idle(now)) move_.reset();
+  restorer_.reset();
+  if (protector_ != nullptr) protector_->release();
   return sent_.in_flight() > 0;
 }
 
@@ -93,6 +97,8 @@ void FarMachine::stop() {
   forced_ = timeouts_ = 0;
   probe_wanted_ = gave_up_ = false;
   move_.reset();
+  protector_.reset();
+  restorer_.reset();
   last_use_ = Time();
   arrivals_.hold();
 }
@@ -105,6 +111,8 @@ void FarMachine::reset() {
   responder_.reset();
   told_status_ = wire::FarStatus::ok;
   marks_told_ = 0;
+  restored_ = restored_told_ = 0;
+  peer_restores_ = false;
 }
 
 void FarMachine::flush() { responder_.flush(); }
@@ -129,6 +137,7 @@ void FarMachine::on_packet(Time now, const wire::PacketView& packet, const Packe
     case OpKind::repair:
       if (on_numbered(now, packet, far)) {
         arrived(now);
+        if (restorer_ != nullptr && restorer_->has_work()) restore(now, far);
         return;
       }
       break;
@@ -155,8 +164,10 @@ bool FarMachine::on_numbered(Time now, const wire::PacketView& packet,
   const uint32_t executed = responder_.executed();
   switch (packet.info->kind) {
     case OpKind::probe:
-    case OpKind::repair:
       if (!intact(packet, context)) return false;
+      break;
+    case OpKind::repair:
+      if (!intact(packet, context) || !on_repair(number, packet)) return false;
       break;
     case OpKind::read_response:
     case OpKind::atomic_ack:
@@ -177,6 +188,7 @@ bool FarMachine::on_numbered(Time now, const wire::PacketView& packet,
   const PacketNumber before = arrivals_.greatest();
   arrivals_.add(now, number, base, packet.bth.ack_request, congested);
   if (packet.info->kind != OpKind::probe) last_use_ = now;
+  if (base.repairable) keep(number, packet);
   if (number > before) note_source(now, context, number - before, packet.bytes().size());
   const wire::FarStatus status = responder_.told().status;
   if (status != told_status_ ||
@@ -251,6 +263,7 @@ void FarMachine::on_acknowledge(Time now, const wire::PacketView& packet,
     feedback_.congestion_marks += std::min(static_cast<uint32_t>(marks), acked);
     marks_told_ = ack.congestion_marks;
   }
+  note_restored(ack, acked);
   requester_.on_told(now, base.message, ack, sent_.least_rtt());
 }
 
@@ -278,6 +291,10 @@ void FarMachine::on_lost(const FarPacket& packet) {
     return;
   }
   feedback_.lost_bytes += packet.bytes;
+  if (protector_ == nullptr && peer_restores_ && protects()) {
+    protector_ = std::make_unique<FarProtector>();
+  }
+  if (protector_ != nullptr) protector_->count(0, 1);
   switch (packet.content) {
     case FarContent::kData:
     case FarContent::kRequest:
@@ -330,7 +347,7 @@ Time FarMachine::probe_deadline() const {
     const bool brisk = sent_.last_sent() - heard_ < kBriskFor;
     const Duration most = std::max({brisk ? kBriskProbeTimeout : kMostProbeTimeout,
                                     sent_.smoothed_rtt() * 2, probe_timeout()});
-    return sent_.last_sent() + std::min(wait, most);
+    return std::max(sent_.last_sent(), timed_out_) + std::min(wait, most);
   }
   if (ready()) return Time::never();
   Time deadline = keepalive_deadline();
@@ -399,6 +416,7 @@ void FarMachine::on_probe_timeout(Time now) {
     return;
   }
   ++timeouts_;
+  timed_out_ = now;
   ++qp_.counters.timeouts;
   sent_.give_up_oldest([&](const FarPacket& p) { on_lost(p); });
   forced_ = kProbePackets;
@@ -411,6 +429,7 @@ void FarMachine::on_probe_timeout(Time now) {
 bool FarMachine::ready() const {
   if (!sending_) return false;
   if (forced_ > 0 || probe_wanted_ || requester_.ready()) return true;
+  if (protector_ != nullptr && (protector_->open() || protector_->pending())) return true;
   return !gave_up_ && (!response_resends_.empty() ||
                        const_cast<FarResponder&>(responder_).next_response() != nullptr);
 }
@@ -428,6 +447,12 @@ FarOut FarMachine::out(Turn& turn) {
   out.ack_ratio = static_cast<uint8_t>(ratio);
   out.ack_delay = static_cast<uint8_t>(delay);
   out.forced = forced_;
+  out.datagram_bytes = turn.context.datagram_bytes;
+  if (protector_ != nullptr && protector_->active()) {
+    out.protector = protector_.get();
+    out.datagram_bytes =
+        std::min<uint32_t>(out.datagram_bytes, kMostFarSymbolBytes) - kFarRepairOverhead;
+  }
   return out;
 }
 
@@ -441,6 +466,10 @@ TransmitStatus FarMachine::transmit(Turn& turn) {
   if (turn.context.probe_bytes != 0) {
     status = send_probe(out, FarContent::kMtuProbe, turn.context.probe_bytes);
   }
+  // Not in the midst of a block: numbers that do not follow one another would end it.
+  if (status == TransmitStatus::kIdle && protector_ != nullptr && !protector_->open()) {
+    status = send_repairs(out);
+  }
   // In turns, or a peer that reads without end would keep this side's requests waiting for ever.
   requests_first_ = !requests_first_;
   for (const bool requests : {requests_first_, !requests_first_}) {
@@ -450,6 +479,10 @@ TransmitStatus FarMachine::transmit(Turn& turn) {
     } else if (!responder_.failed() && !gave_up_) {
       status = send_responses(out);
     }
+  }
+  if (status == TransmitStatus::kIdle && protector_ != nullptr) {
+    protector_->close();
+    status = send_repairs(out);
   }
   if (turn.result.packets != before) last_use_ = turn.now();
   if (status == TransmitStatus::kIdle &&
@@ -519,7 +552,7 @@ TransmitStatus FarMachine::send_responses(FarOut& out) {
 // As FarRequester::send_run, for a READ's bytes.
 void FarMachine::send_response_run(FarOut& out, FarResponder::Response& response) {
   constexpr Opcode kOpcode = Opcode::far_read_response;
-  const uint32_t payload = far_payload(kOpcode, out.turn.context.datagram_bytes);
+  const uint32_t payload = far_payload(kOpcode, out.datagram_bytes);
   const uint32_t left = response.length - response.sent;
   if (payload == 0 || left <= 2 * payload) return;
   const size_t count = out.run_room(wire::packet_size(kOpcode, payload), (left - 1) / payload);
@@ -545,7 +578,7 @@ void FarMachine::send_response_run(FarOut& out, FarResponder::Response& response
 TransmitStatus FarMachine::send_response(FarOut& out, FarResponder::Response& response,
                                          uint32_t offset, uint32_t& length) {
   const Opcode opcode = response.atomic ? Opcode::far_atomic_response : Opcode::far_read_response;
-  const uint32_t bytes = std::min(length, far_payload(opcode, out.turn.context.datagram_bytes));
+  const uint32_t bytes = std::min(length, far_payload(opcode, out.datagram_bytes));
   const size_t size = wire::packet_size(opcode, bytes);
   const TransmitStatus status = out.may_write(size);
   if (status != TransmitStatus::kIdle) return status;
@@ -613,6 +646,8 @@ TransmitStatus FarMachine::acknowledge(Turn& turn) {
   ack.detail = told.detail;
   ack.has_receive_limit = told.has_receive_limit;
   ack.receive_limit = told.receive_limit;
+  ack.restores = config_.far_repairs != FarRepairs::kOff;
+  ack.restored = restored_ & 63;
   std::array<std::byte, 255 * wire::FarRange::kSize> ranges;
   arrivals_.write(turn.now(), ack, planned, ranges.data());
   last_said_ = turn.now();

@@ -11,8 +11,10 @@
 #include "farverbs/proto/far_arrivals.h"
 #include "farverbs/proto/far_move.h"
 #include "farverbs/proto/far_out.h"
+#include "farverbs/proto/far_protector.h"
 #include "farverbs/proto/far_requester.h"
 #include "farverbs/proto/far_responder.h"
+#include "farverbs/proto/far_restorer.h"
 #include "farverbs/proto/far_sent.h"
 
 namespace farverbs::proto {
@@ -83,6 +85,13 @@ class FarMachine {
   TransmitStatus send_response(FarOut& out, FarResponder::Response& response, uint32_t offset,
                                uint32_t& length);
   static bool may_join(Turn& turn, size_t size);
+  // Forward error correction (far_repair.cc).
+  bool protects() const;
+  void note_restored(const wire::FarAck& ack, uint32_t acked);
+  void keep(PacketNumber number, const wire::PacketView& packet);
+  bool on_repair(PacketNumber number, const wire::PacketView& packet);
+  void restore(Time now, const PacketContext& context);
+  TransmitStatus send_repairs(FarOut& out);
   Duration probe_timeout() const;
   Duration give_up_after() const;
   Time probe_deadline() const;
@@ -96,7 +105,9 @@ class FarMachine {
   FarRequester requester_;
   FarResponder responder_;
   Ring<Resend> response_resends_;
-  std::unique_ptr<FarMove> move_;  // once an address has changed or been asked for
+  std::unique_ptr<FarProtector> protector_;  // once something was lost that asks for it
+  std::unique_ptr<FarRestorer> restorer_;    // once the peer protects something
+  std::unique_ptr<FarMove> move_;            // once an address has changed or been asked for
   Feedback feedback_;
   bool sending_ = false;
   bool probe_wanted_ = false;    // an empty packet that asks for an acknowledgement
@@ -105,7 +116,12 @@ class FarMachine {
   uint32_t forced_ = 0;
   uint32_t timeouts_ = 0;  // probe timeouts in a row
   uint32_t marks_told_ = 0;
+  uint8_t restored_ = 0;       // low 6 bits count
+  uint8_t restored_told_ = 0;  // the peer's
+  bool peer_restores_ = false;
+  bool restoring_ = false;
   wire::FarStatus told_status_ = wire::FarStatus::ok;
+  Time timed_out_;     // the last probe timeout
   Time heard_;         // the peer last acknowledged something, or the flight began
   Time last_arrival_;  // anything
   Time last_said_;     // acknowledgement

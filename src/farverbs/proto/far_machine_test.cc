@@ -233,7 +233,7 @@ TEST(FarMachine, AReplyAndTheAcknowledgementOfWhatItAnswersShareADatagram) {
 
 // What thousands of connections cost that have nothing to say.
 TEST(FarMachine, IsSmallOnceItIsQuiet) {
-  constexpr size_t kMost = 1'700;
+  constexpr size_t kMost = 1'760;
   Link link(far_options(), far_options());
   const auto bytes = [](const Side& side) {
     const QueuePair::Footprint footprint = side.qp->footprint();
@@ -624,6 +624,22 @@ TEST(FarMachine, ALostMtuProbeIsNoLoss) {
   EXPECT_EQ(link.a.counters().retransmitted_packets, 0u);
   EXPECT_EQ(Side::summary(link.a.sends()), "1 success");
   expect_silent(link.a);
+}
+
+// At the longest wait one timeout must not follow the other at once.
+TEST(FarMachine, AProbeTimeoutIsOne) {
+  Link link(far_options(), far_options());
+  link.a.write(0, 100'000, link.b, kTarget);
+  link.a.poll();
+  for (uint64_t n = 1; n <= 12; ++n) {
+    const Time at = link.a.now;
+    ASSERT_TRUE(link.a.fire_timer());
+    EXPECT_EQ(link.a.counters().timeouts, n);
+    EXPECT_GT(link.a.now, at);
+    EXPECT_GT(link.a.qp->next_timer(), link.a.now);
+    link.a.poll();
+  }
+  EXPECT_GE(link.a.inflight, 70 * 1'252u) << "what may have arrived is not given up";
 }
 
 TEST(FarMachine, PacketsThatBecameTooLongAreCutAnew) {

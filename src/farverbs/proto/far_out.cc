@@ -43,6 +43,9 @@ size_t FarOut::write_run(const Shape& shape, FarPacket record, const RunHeader& 
     return true;
   });
   if (written < count) turn.burst().retract(size, count - written);
+  for (size_t i = 0; i < written && protector != nullptr; ++i) {
+    protector->add(first + i, {place + i * size, size});
+  }
   record.sent = turn.now();
   record.length = static_cast<uint16_t>(payload);
   record.bytes = static_cast<uint16_t>(size);

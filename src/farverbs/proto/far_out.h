@@ -9,6 +9,7 @@
 
 #include "farverbs/base/fault_guard.h"
 #include "farverbs/model/qp.h"
+#include "farverbs/proto/far_protector.h"
 #include "farverbs/proto/far_sent.h"
 #include "farverbs/proto/turn.h"
 #include "farverbs/wire/icrc.h"
@@ -37,6 +38,9 @@ struct FarOut {
   uint8_t ack_delay = 0;
   // Packets that may leave whatever the allowance says: a probe timeout's.
   uint32_t forced = 0;
+  // The longest packet of data or request.
+  uint32_t datagram_bytes = 0;
+  FarProtector* protector = nullptr;  // of what is sent now, if anything is
 
   // kIdle: a packet of `size` bytes may be written.
   TransmitStatus may_write(size_t size) const {
@@ -81,6 +85,10 @@ struct FarOut {
   size_t write_run(const Shape& shape, FarPacket record, const RunHeader& header,
                    const std::byte* from, size_t payload, size_t count);
 
+  bool repairable(const Shape& shape) const {
+    return protector != nullptr && shape.opcode != wire::Opcode::far_probe &&
+           shape.opcode != wire::Opcode::far_repair;
+  }
   wire::Bth bth_of(const Shape& shape, size_t payload_bytes) const {
     wire::Bth bth;
     bth.opcode = static_cast<uint8_t>(shape.opcode);
@@ -95,6 +103,7 @@ struct FarOut {
     wire::FarBase base;
     base.number_high = static_cast<uint16_t>(sent.next() >> 24);
     base.last = shape.last;
+    base.repairable = repairable(shape);
     base.ack_ratio = ack_ratio;
     base.ack_delay = ack_delay;
     base.message = shape.message;
@@ -118,6 +127,7 @@ struct FarOut {
       turn.burst().retract(size);
       return false;
     }
+    if (repairable(shape)) protector->add(sent.next(), {place, size});
     record.sent = turn.now();
     record.length = static_cast<uint16_t>(payload_bytes);
     const bool charged = record.content != FarContent::kMtuProbe;

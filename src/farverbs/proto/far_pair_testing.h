@@ -41,6 +41,8 @@ struct FarAnswer {
   uint32_t time_us = 0;
   uint32_t marks = 0;
   std::vector<wire::FarRange> ranges = {};
+  bool restores = false;
+  uint8_t restored = 0;
   int range_count = -1;  // what the header says; -1: the truth
 };
 inline Bytes far_answer(const FarAnswer& answer) {
@@ -53,6 +55,8 @@ inline Bytes far_answer(const FarAnswer& answer) {
   ack.receive_time_us = answer.time_us;
   ack.congestion_marks = answer.marks;
   ack.first_range = answer.first;
+  ack.restores = answer.restores;
+  ack.restored = answer.restored;
   ack.range_count = static_cast<uint8_t>(
       answer.range_count < 0 ? answer.ranges.size() : static_cast<size_t>(answer.range_count));
   Bytes ranges(answer.ranges.size() * wire::FarRange::kSize);

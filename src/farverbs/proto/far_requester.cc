@@ -88,8 +88,7 @@ void FarRequester::trim() {
 }
 
 size_t FarRequester::memory_bytes() const {
-  size_t bytes =
-      resends_.memory_bytes() + held_resends_.memory_bytes() + responses_.memory_bytes();
+  size_t bytes = resends_.memory_bytes() + held_resends_.memory_bytes() + responses_.memory_bytes();
   for (const OpenResponse& open : responses_) bytes += open.arrived.memory_bytes();
   return bytes;
 }
@@ -269,7 +268,7 @@ TransmitStatus FarRequester::send_piece(FarOut& out, uint64_t index, uint32_t of
                                         uint32_t& length, bool again) {
   const SendWqe& wqe = qp_.send_queue.at(index);
   const PieceOpcodes opcodes = opcodes_of(wqe.opcode);
-  const uint32_t datagram = out.turn.context.datagram_bytes;
+  const uint32_t datagram = out.datagram_bytes;
   Opcode opcode = opcodes.plain;
   uint32_t bytes = std::min(length, far_payload(opcode, datagram));
   bool last = offset + bytes == wqe.length;
@@ -338,7 +337,7 @@ uint32_t FarRequester::send_run(FarOut& out, uint64_t index, uint32_t offset) {
   const SendWqe& wqe = qp_.send_queue.at(index);
   const bool write = is_write(wqe.opcode);
   const Opcode opcode = write ? Opcode::far_write : Opcode::far_send;
-  const uint32_t payload = far_payload(opcode, out.turn.context.datagram_bytes);
+  const uint32_t payload = far_payload(opcode, out.datagram_bytes);
   const uint32_t left = wqe.length - offset;
   if (wqe.inlined || payload == 0 || left <= 2 * payload) return 0;
   size_t count = out.run_room(wire::packet_size(opcode, payload), (left - 1) / payload);

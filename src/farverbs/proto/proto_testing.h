@@ -362,6 +362,7 @@ class Side {
     if (told.timed_out) ++timeouts;
     spurious_bytes += told.spurious_bytes;
     marks += told.congestion_marks;
+    restored_packets += told.restored_packets;
     if (told.probe_arrived_bytes != 0) probe_arrived = told.probe_arrived_bytes;
     if (told.probe_lost) ++probes_lost;
     if (told.black_hole) ++black_holes;
@@ -426,6 +427,7 @@ class Side {
   int timeouts = 0;
   uint64_t spurious_bytes = 0;
   uint64_t marks = 0;
+  uint64_t restored_packets = 0;
   uint32_t probe_arrived = 0;
   int probes_lost = 0;
   int black_holes = 0;

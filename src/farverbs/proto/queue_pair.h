@@ -134,6 +134,7 @@ struct Feedback {
   // CE, and the mark of the newest packet acknowledged, with its time.
   uint64_t spurious_bytes = 0;
   uint32_t congestion_marks = 0;
+  uint32_t restored_packets = 0;  // were lost on the path all the same
   bool has_mark = false;
   FlightMark mark;
   Time mark_sent;
@@ -141,8 +142,8 @@ struct Feedback {
   uint32_t probe_arrived_bytes = 0;
   bool probe_lost = false;
   bool black_hole = false;
-  // The peer has a new address, which the QP's address vector has by now; what else this says is
-  // about the old path.
+  // The peer has a new address, which the QP's address vector has by now, or the QP has changed
+  // over to the far transport: it has another path. What else this says is about the old one.
   bool moved = false;
   bool aside = false;  // write_aside() has something
   // All of this is about the far transport's flight.
@@ -158,6 +159,10 @@ struct Feedback {
 // Whether RC QPs whose connection set-up says nothing offer the far transport to their peers
 // (docs/far-transport.md section 10, way 2).
 enum class FarUse : uint8_t { kOff, kNegotiate };
+
+// Which far QPs send redundancy while packets get lost (docs/far-transport.md section 8), to peers
+// that can use it. kOff: nor does this end.
+enum class FarRepairs : uint8_t { kOff, kRealtime, kAll };
 
 struct TransportConfig {
   // A requester's most unacknowledged packets, whatever the congestion window says.
@@ -177,6 +182,7 @@ struct TransportConfig {
   uint32_t far_hold_bytes = 16 * 1024 * 1024;
   uint32_t far_messages_ahead = 65'536;
   FarUse far_use = FarUse::kOff;
+  FarRepairs far_repairs = FarRepairs::kRealtime;
   // The far transport (docs/far-transport.md). A connection ends after so long without any answer,
   // or as the QP's timeout and retry count say if that is longer. Where the round trip is below a
   // millisecond it is what they say, and a second at least.

@@ -81,7 +81,8 @@ struct FarAck {
   uint8_t detail = 0;  // not_ready: code of the RNR timer; refused: NakCode
   // False: nothing is promised about receives (they are shared with other QPs).
   bool has_receive_limit = false;
-  uint8_t reserved = 0;
+  bool restores = false;  // this side restores packets from REPAIR packets
+  uint8_t restored = 0;   // how many it has restored so far, low 6 bits
   uint8_t range_count = 0;
   uint32_t receive_limit = 0;     // receives 0 .. receive_limit - 1 have been posted
   uint32_t delay_us = 0;          // from the arrival of the greatest number to this packet
@@ -92,9 +93,10 @@ struct FarAck {
 
   static constexpr auto kFields = std::tuple(
       bind_field(&FarAck::status, {0, 0, 8}), bind_field(&FarAck::detail, {1, 0, 8}),
-      bind_field(&FarAck::has_receive_limit, {2, 0, 1}), bind_field(&FarAck::reserved, {2, 1, 7}),
-      bind_field(&FarAck::range_count, {3, 0, 8}), bind_field(&FarAck::receive_limit, {4, 0, 32}),
-      bind_field(&FarAck::delay_us, {8, 0, 32}), bind_field(&FarAck::receive_time_us, {12, 0, 32}),
+      bind_field(&FarAck::has_receive_limit, {2, 0, 1}), bind_field(&FarAck::restores, {2, 1, 1}),
+      bind_field(&FarAck::restored, {2, 2, 6}), bind_field(&FarAck::range_count, {3, 0, 8}),
+      bind_field(&FarAck::receive_limit, {4, 0, 32}), bind_field(&FarAck::delay_us, {8, 0, 32}),
+      bind_field(&FarAck::receive_time_us, {12, 0, 32}),
       bind_field(&FarAck::congestion_marks, {16, 0, 32}),
       bind_field(&FarAck::first_range, {20, 0, 32}));
 };
