@@ -531,7 +531,10 @@ uint32_t Loop::transmit_qp(Time now, LoopQp& qp, bool defer_acks) {
     }
     break;
   }
+  const Path* const before = qp.path;
   settle(now, qp);
+  // It may have changed paths: what the old one waits for is nothing to it.
+  if (qp.path != before && next_list != nullptr) next_list = steady;
   end_turn(qp, next_list);
   return packets;
 }

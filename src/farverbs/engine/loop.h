@@ -44,6 +44,8 @@ struct LoopConfig {
   Duration ack_delay = Duration::microseconds(4);
   // A fixed congestion window; 0: measured.
   uint64_t fixed_window_bytes = 0;
+  // How far paths are controlled, but for the background class's.
+  cc::ControlChoice far_control = cc::ControlChoice::kBySigns;
   // The longest UDP payload that the port's interface lets out: where the far transport's search
   // for a path's MTU ends.
   uint32_t datagram_ceiling = 1'452;

@@ -35,6 +35,7 @@ std::shared_ptr<FarLine> Loop::line_for(const Endpoint& destination, bool backgr
   if (std::shared_ptr<FarLine> line = known_line.lock()) return line;
   std::unique_ptr<cc::Controller> controller;
   const cc::FarController* for_tools = nullptr;
+  const cc::PathControl* chooser = nullptr;
   cc::FarConfig far_config;
   const auto known = remembered_.find(destination.address);
   if (known != remembered_.end()) far_config.remembered = known->second;
@@ -45,14 +46,15 @@ std::shared_ptr<FarLine> Loop::line_for(const Endpoint& destination, bool backgr
     for_tools = &ledbat->core();
     controller = std::move(ledbat);
   } else {
-    auto far = std::make_unique<cc::FarController>(far_config);
-    for_tools = far.get();
-    controller = std::move(far);
+    auto control = std::make_unique<cc::PathControl>(far_config, config_.far_control);
+    chooser = control.get();
+    for_tools = &control->far();
+    controller = std::move(control);
   }
   // The ceiling is for the port's first address; an IPv6 header is 20 bytes longer.
   const uint32_t longer = port_.local().address.is_v4() && destination.address.is_v6() ? 20 : 0;
   auto line = std::make_shared<FarLine>(destination, background, std::move(controller), for_tools,
-                                        config_.datagram_ceiling - longer);
+                                        chooser, config_.datagram_ceiling - longer);
   known_line = line;
   return line;
 }
@@ -113,6 +115,7 @@ void Loop::leave_path(LoopQp& qp) {
   if (last && renamed) std::erase_if(lines_, [](const auto& l) { return l.second.expired(); });
 }
 
+// Also when a QP changed over to the far transport: its packets bear other marks from here on.
 // Another port of the same address is another entry of a translator before the same line, which
 // keeps what was learned. Another address is another line.
 void Loop::follow(LoopQp& qp) {

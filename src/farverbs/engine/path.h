@@ -14,8 +14,8 @@
 #include "farverbs/base/intrusive_list.h"
 #include "farverbs/base/time.h"
 #include "farverbs/cc/controller.h"
-#include "farverbs/cc/far_controller.h"
 #include "farverbs/cc/pacer.h"
+#include "farverbs/cc/path_control.h"
 #include "farverbs/engine/mtu_search.h"
 #include "farverbs/engine/timers.h"
 #include "farverbs/io/port.h"
@@ -130,11 +130,13 @@ struct FarLine {
   static constexpr uint32_t kSegmentBytes = 1'472;
 
   FarLine(const Endpoint& peer, bool background_class, std::unique_ptr<cc::Controller> cc,
-          const cc::FarController* for_tools, uint32_t datagram_ceiling)
+          const cc::FarController* for_tools, const cc::PathControl* chooser,
+          uint32_t datagram_ceiling)
       : destination(peer),
         background(background_class),
         flight(std::move(cc)),
         controller(for_tools),
+        control(chooser),
         mtu(peer.address.is_v4(), datagram_ceiling) {}
 
   // An urgent sender that never stops leaves bulk a twentieth.
@@ -144,6 +146,12 @@ struct FarLine {
   bool background;
   Flight flight;  // requests and responses alike
   const cc::FarController* controller;
+  const cc::PathControl* control;  // background: none
+  // For tools; nullptr: a fixed window, which has none.
+  const char* phase() const {
+    if (control != nullptr) return control->phase_name();
+    return controller != nullptr ? controller->phase_name() : nullptr;
+  }
   cc::Pacer pacer{kSegmentBytes};
   cc::Pacer urgent_pacer{kSegmentBytes};
   MtuSearch mtu;

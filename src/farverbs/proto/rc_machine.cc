@@ -120,11 +120,12 @@ bool RcMachine::take_far(Time now, const wire::PacketView& packet, const PacketC
 }
 
 // Called with no feedback of the standard flight left to tell: nothing is counted to the other.
-void RcMachine::change_over() {
-  if (far_ == nullptr || requests_far_ || !sending() || !requester_->drained()) return;
+bool RcMachine::change_over() {
+  if (far_ == nullptr || requests_far_ || !sending() || !requester_->drained()) return false;
   requests_far_ = true;
   requester_.reset();
   far_->start_requester();
+  return true;
 }
 
 Time RcMachine::next_timer() const {
@@ -136,8 +137,10 @@ bool RcMachine::take_feedback(Feedback& told) {
   if (far_ != nullptr && far_->take_feedback(told)) return true;
   if (requests_far_) return false;
   if (requester_->take_feedback(told)) return true;
-  change_over();
-  return false;
+  if (!change_over()) return false;
+  told = Feedback{};
+  told.far = told.moved = true;
+  return true;
 }
 
 size_t RcMachine::memory_bytes() const {

@@ -54,7 +54,7 @@ class RcMachine {
   void notice(const wire::PacketView& packet, const PacketContext& context);
   void meet_far_peer();
   bool take_far(Time now, const wire::PacketView& packet, const PacketContext& context);
-  void change_over();
+  bool change_over();
   void establish();
   void settle();
   void enter_error();

@@ -23,6 +23,7 @@ constexpr double kPayloadShare = 1'432.0 / (1'472 + kWireOverhead);
 engine::LoopConfig config() {
   engine::LoopConfig config;
   config.datagram_ceiling = 1'472;
+  config.transport.far_use = proto::FarUse::kNegotiate;
   return config;
 }
 
@@ -62,7 +63,7 @@ class Classes : public testing::Test {
   static uint64_t address(const std::vector<std::byte>& memory) {
     return reinterpret_cast<uint64_t>(memory.data());
   }
-  Writer& add_writer(TrafficClass traffic, bool far = true) {
+  Writer& add_writer(TrafficClass traffic, bool far = true, bool in_band = false) {
     auto writer = std::make_unique<Writer>();
     writer->cq = std::make_unique<model::CompletionQueue>(512, nullptr, nullptr, nullptr);
     model::QpInit init;
@@ -74,6 +75,7 @@ class Classes : public testing::Test {
     ConnectSpec spec;
     spec.timeout = 18;
     spec.far = far;
+    spec.in_band = in_band;
     spec.traffic = traffic;
     connect(world_.network.now(), a_, *writer->qp, b_, *writer->peer, spec);
     writers_.push_back(std::move(writer));
@@ -222,6 +224,20 @@ TEST_F(Classes, FarPathsAreMarkedAndStandardOnesAreNot) {
   EXPECT_EQ(add_writer(TrafficClass::kBackground).qp->path->flow.traffic_class, 1 << 2 | 2);
   EXPECT_EQ(add_writer(TrafficClass::kBulk).qp->path->flow.traffic_class, 2);
   EXPECT_EQ(add_writer(TrafficClass::kRealtime, false).qp->path->flow.traffic_class, 0);
+}
+
+TEST_F(Classes, WhoChangesOverInBandIsMarkedFromThereOn) {
+  Writer& writer = add_writer(TrafficClass::kRealtime, true, true);
+  EXPECT_EQ(writer.qp->path->flow.traffic_class, 0);
+  post(writer, 100'000);
+  run(Duration::seconds(1), [&] { reap(writer); });
+  EXPECT_EQ(writer.bytes, 100'000u);
+  EXPECT_TRUE(writer.qp->pair.far());
+  EXPECT_EQ(writer.qp->path->flow.traffic_class, 46 << 2 | 2);
+  EXPECT_EQ(writer.peer->path->flow.traffic_class, 46 << 2 | 2);
+  for (int i = 0; i < 20; ++i) post(writer, 50'000);
+  run(Duration::seconds(1), [&] { reap(writer); });
+  EXPECT_EQ(writer.bytes, 1'100'000u);
 }
 
 TEST_F(Classes, OneLineForAllButBackground) {

@@ -82,6 +82,14 @@ void Network::rebind(const Endpoint& host, const Endpoint& seen_as) {
   behind_[seen_as] = host;
 }
 
+void Network::pair(const Endpoint& host, const Endpoint& alias, const Endpoint& other,
+                   const Endpoint& other_alias) {
+  behind_[alias] = host;
+  behind_[other_alias] = other;
+  twins_[alias] = other_alias;
+  twins_[other_alias] = alias;
+}
+
 const Endpoint& Network::seen(const Endpoint& host) const {
   const auto found = seen_as_.find(host);
   return found != seen_as_.end() ? found->second : host;
@@ -113,29 +121,35 @@ bool Network::lose(Link& link) {
 
 void Network::transmit(const Endpoint& host, const io::TxFlow& flow,
                        std::span<const std::byte> bytes) {
-  const Endpoint& from = seen(host);
+  const auto twin = twins_.find(flow.destination);
+  const Endpoint& from = twin != twins_.end() ? twin->second : seen(host);
   Link& link = find_link(from.address, flow.destination.address);
   const LinkSpec& spec = link.spec;
   ++link.counters.offered;
   // The queue is what has not left by now.
-  const Time start = std::max(now_, link.busy_until);
+  Time& busy_until = spec.bottleneck != nullptr ? *spec.bottleneck : link.busy_until;
+  const Time start = std::max(now_, busy_until);
   const uint64_t queued = spec.rate.bytes_for(start - now_);
   if (bytes.size() > spec.max_datagram || queued + bytes.size() > spec.queue_bytes) {
     ++link.counters.queue_dropped;
     return;
   }
-  link.busy_until = start + spec.rate.time_for(bytes.size() + kWireOverhead);
+  busy_until = start + spec.rate.time_for(bytes.size() + kWireOverhead);
   if (lose(link)) {
     ++link.counters.lost;
     return;
   }
   SimPort::Datagram datagram{from, flow.traffic_class, {bytes.begin(), bytes.end()}};
+  if (spec.mark_bytes > 0 && queued > spec.mark_bytes && (flow.traffic_class & 3) != 0) {
+    ++link.counters.marked;
+    datagram.traffic_class |= 3;
+  }
   if (prng_.chance(spec.corrupt)) {
     ++link.counters.corrupted;
     const uint64_t bit = prng_.below(bytes.size() * 8);
     datagram.bytes[bit / 8] ^= static_cast<std::byte>(1 << (bit % 8));
   }
-  Time at = link.busy_until + spec.delay;
+  Time at = busy_until + spec.delay;
   if (spec.jitter.ns() > 0) {
     at = at + Duration::nanoseconds(
                   static_cast<int64_t>(prng_.below(static_cast<uint64_t>(spec.jitter.ns()))));
@@ -143,7 +157,12 @@ void Network::transmit(const Endpoint& host, const io::TxFlow& flow,
   at = std::max(at, link.last_arrival);
   if (prng_.chance(spec.reorder)) {
     ++link.counters.reordered;
-    at = at + spec.reorder_delay;
+    Duration late = spec.reorder_delay;
+    if (spec.reorder_up_to) {
+      late = Duration::nanoseconds(static_cast<int64_t>(
+          prng_.between(1, static_cast<uint64_t>(std::max<int64_t>(late.ns(), 1)))));
+    }
+    at = at + late;
   } else {
     link.last_arrival = at;
   }

@@ -22,14 +22,18 @@ struct LinkSpec {
   Duration delay = Duration::microseconds(50);
   Duration jitter;                 // uniform, added; keeps order unless reorder strikes
   uint64_t queue_bytes = 1 << 20;  // what may wait for the rate
+  uint64_t mark_bytes = 0;         // ECN: packets that find so much waiting are marked; 0: none
   double loss = 0;
   double burst_loss_length = 1;  // mean length of a loss burst, in packets
   double duplicate = 0;
   double reorder = 0;  // chance to be held back by reorder_delay
   Duration reorder_delay = Duration::microseconds(300);
-  double corrupt = 0;  // chance of one flipped bit
+  bool reorder_up_to = false;  // ... or by any time up to that
+  double corrupt = 0;          // chance of one flipped bit
   size_t max_datagram = 65'507;
   bool down = false;
+  // When the queue will be empty: links that share this share a bottleneck. nullptr: its own.
+  std::shared_ptr<Time> bottleneck;
 };
 
 // Bytes around a UDP payload on an Ethernet: preamble, gap, FCS, Ethernet, IPv4 and UDP headers.
@@ -40,6 +44,7 @@ struct LinkCounters {
   uint64_t delivered = 0;
   uint64_t lost = 0;
   uint64_t queue_dropped = 0;
+  uint64_t marked = 0;
   uint64_t duplicated = 0;
   uint64_t reordered = 0;
   uint64_t corrupted = 0;
@@ -95,6 +100,9 @@ class Network {
   // is sent there reaches it. What is sent to where it was seen before is lost.
   void rebind(const Endpoint& host, const Endpoint& seen_as);
   const Endpoint& seen(const Endpoint& host) const;
+  // Further addresses of two hosts, that they have for each other alone: another path between them.
+  void pair(const Endpoint& host, const Endpoint& alias, const Endpoint& other,
+            const Endpoint& other_alias);
   LinkSpec& link(const IpAddress& from, const IpAddress& to);
   const LinkCounters& counters(const IpAddress& from, const IpAddress& to);
 
@@ -128,6 +136,7 @@ class Network {
   uint64_t order_ = 0;
   std::map<Endpoint, SimPort*> ports_;
   std::map<Endpoint, Endpoint> seen_as_;
+  std::map<Endpoint, Endpoint> twins_;   // what is sent to the first comes from the second
   std::map<Endpoint, Endpoint> behind_;  // the same, the other way round
   std::map<std::pair<IpAddress, IpAddress>, Link> links_;
   std::priority_queue<Arrival, std::vector<Arrival>, std::greater<>> arrivals_;

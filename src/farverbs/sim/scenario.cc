@@ -231,9 +231,11 @@ BulkReport run_bulk(const BulkSpec& spec) {
   link.queue_bytes =
       std::max<uint64_t>(static_cast<uint64_t>(static_cast<double>(bdp) * spec.queue_bdp), 50'000);
   link.loss = spec.loss;
+  link.mark_bytes = spec.mark_bytes;
   link.burst_loss_length = spec.burst_loss_length;
   link.reorder = spec.reorder;
   link.reorder_delay = spec.reorder_delay;
+  link.reorder_up_to = spec.reorder_up_to;
   world.network.link(a.address().address, b.address().address) = link;
   world.network.link(b.address().address, a.address().address) = link;
   a.port().set_receive_buffer(size_t{64} << 20);
@@ -294,7 +296,7 @@ BulkReport run_bulk(const BulkSpec& spec) {
           static_cast<double>(flight.window()) / 1e3, static_cast<double>(flight.inflight()) / 1e3,
           static_cast<double>(flight.rate().bps()) / 1e6, flight.last_rtt().to_seconds() * 1e3,
           static_cast<unsigned long long>(sender.pair.qp().counters.retransmitted_packets),
-          spec.far && controller != nullptr ? controller->phase_name() : "");
+          spec.far && controller != nullptr ? (spec.read ? path_b : path).line->phase() : "");
     }
     if (!rebound && world.network.now() - start >= spec.rebind_at) {
       rebound = true;
@@ -356,6 +358,9 @@ BulkReport run_bulk(const BulkSpec& spec) {
   report.lost_packets =
       world.network.counters(a.address().address, b.address().address).lost +
       world.network.counters(a.address().address, b.address().address).queue_dropped;
+  const engine::Path& sender_path = spec.read ? *qp_b.path : *qp_a.path;
+  if (const char* phase = sender_path.line->phase(); phase != nullptr) report.phase = phase;
+  report.marked_packets = world.network.counters(a.address().address, b.address().address).marked;
   const engine::LoopQp& follower = spec.rebind_active ? qp_b : qp_a;
   report.followed =
       follower.path->flow.destination == world.network.seen((spec.rebind_active ? a : b).address());

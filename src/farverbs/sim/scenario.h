@@ -32,6 +32,8 @@ struct BulkReport {
   uint64_t retransmitted_packets = 0;
   uint64_t lost_packets = 0;  // from a to b, in the queue too
   uint64_t timeouts = 0;
+  uint64_t marked_packets = 0;
+  std::string phase;       // of the sender's controller, at the end
   Duration longest_pause;  // between two completions
   bool followed = false;   // the other side sends to the new address
 };
@@ -43,11 +45,13 @@ struct BulkSpec {
   uint64_t total_bytes = 0;
   uint32_t message_bytes = 1 << 20;
   uint32_t depth = 64;
+  uint64_t mark_bytes = 0;  // ECN, see LinkSpec
   bool read = false;
   bool far = false;  // the far transport
   double burst_loss_length = 0;
   double reorder = 0;  // share of packets that come so much later:
   Duration reorder_delay;
+  bool reorder_up_to = false;  // ... or less
   model::PathMtu path_mtu = model::PathMtu::k1024;
   uint32_t max_window_packets = 16'384;
   uint64_t seed = 1;

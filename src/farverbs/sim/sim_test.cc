@@ -136,6 +136,22 @@ TEST(Bulk, TheFarTransportFillsLinesThatLoseAndReorder) {
   EXPECT_EQ(table, kept) << "if that is meant: FARVERBS_UPDATE_SNAPSHOTS=1";
 }
 
+TEST(Bulk, ADataCentreThatMarksDropsNothing) {
+  BulkSpec spec;
+  spec.far = true;
+  spec.rate = BitRate::bits_per_second(10'000'000'000);
+  spec.round_trip = Duration::microseconds(60);
+  spec.queue_bdp = 20;  // 1.5 MB
+  spec.mark_bytes = 150'000;
+  spec.total_bytes = uint64_t{600} << 20;
+  const BulkReport report = run_bulk(spec);
+  ASSERT_TRUE(report.completed);
+  EXPECT_EQ(report.phase, "dcqcn");
+  EXPECT_GT(report.marked_packets, 0u);
+  EXPECT_EQ(report.lost_packets, 0u);
+  EXPECT_GT(report.share_of_capacity, 0.85);
+}
+
 TEST(Bulk, TheFarTransportAtTenGigabitsOverThreeHundredMilliseconds) {
   BulkSpec spec;
   spec.far = true;

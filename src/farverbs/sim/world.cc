@@ -68,8 +68,13 @@ void to_rts(Time now, Host& host, engine::LoopQp& qp, const Endpoint& peer, Qpn 
 
 void connect(Time now, Host& a, engine::LoopQp& qp_a, Host& b, engine::LoopQp& qp_b,
              const ConnectSpec& spec) {
-  to_rts(now, a, qp_a, b.address(), qp_b.pair.qp().qpn, spec.first_psn_a, spec.first_psn_b, spec);
-  to_rts(now, b, qp_b, a.address(), qp_a.pair.qp().qpn, spec.first_psn_b, spec.first_psn_a, spec);
+  connect(now, a, qp_a, a.address(), b, qp_b, b.address(), spec);
+}
+
+void connect(Time now, Host& a, engine::LoopQp& qp_a, const Endpoint& at_a, Host& b,
+             engine::LoopQp& qp_b, const Endpoint& at_b, const ConnectSpec& spec) {
+  to_rts(now, a, qp_a, at_b, qp_b.pair.qp().qpn, spec.first_psn_a, spec.first_psn_b, spec);
+  to_rts(now, b, qp_b, at_a, qp_a.pair.qp().qpn, spec.first_psn_b, spec.first_psn_a, spec);
 }
 
 Host& World::add_host(const std::string& address, const engine::LoopConfig& config) {

@@ -60,6 +60,9 @@ struct ConnectSpec {
 // Takes two RC or UC QPs from RESET to RTS.
 void connect(Time now, Host& a, engine::LoopQp& qp_a, Host& b, engine::LoopQp& qp_b,
              const ConnectSpec& spec);
+// The same by the addresses that they have for each other.
+void connect(Time now, Host& a, engine::LoopQp& qp_a, const Endpoint& at_a, Host& b,
+             engine::LoopQp& qp_b, const Endpoint& at_b, const ConnectSpec& spec);
 
 class World {
  public:

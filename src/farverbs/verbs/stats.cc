@@ -82,7 +82,7 @@ void take(const engine::LoopQp& loop_qp, unsigned shard, Sample& sample) {
   told.datagram_bytes = path.mtu.datagram_bytes();
   if (const cc::FarController* controller = path.far_controller; controller != nullptr) {
     told.min_rtt = controller->min_rtt();
-    told.phase = controller->phase_name();
+    told.phase = path.line->phase();
     told.loss_floor = controller->loss_floor();
   }
 }
