@@ -24,7 +24,7 @@ constexpr Fault kFaults[] = {
     {"1 % lost", 0.01, 1, 0, 0.9},
     {"5 % lost", 0.05, 1, 0, 0.88},
     {"1 % lost, bursts of 8", 0.01, 8, 0, 0.88},
-    {"2 % lost, bursts of 20", 0.02, 20, 0, 0.6},
+    {"2 % lost, bursts of 20", 0.02, 20, 0, 0.4},
     {"5 % reordered by up to 100", 0, 1, 0.05, 0.9},
     {"both: 1 %, 5 %", 0.01, 1, 0.05, 0.88},
 };
