@@ -14,10 +14,13 @@ class PollHabit {
   // Polls in a row without a completion that make an active poller: a program that sleeps between
   // events drains its queue and arms it again long before.
   static constexpr uint32_t kActiveAfterIdlePolls = 16;
-  // So often must packets have been left lying before the habit counts as one.
-  static constexpr uint32_t kHabitAfter = 2;
-  // And so many wake-ups in a row must have been for nothing before it is forgotten.
-  static constexpr uint32_t kForgetAfter = 64;
+  // So often in a row must packets have been left lying, with few polls between, before the habit
+  // counts as one: a thread that lost its processor polled much more before.
+  static constexpr uint32_t kHabitAfter = 3;
+  static constexpr uint64_t kFewPolls = 1'000;
+  // It is forgotten when of so many turns of the background thread only so many found something.
+  static constexpr uint32_t kTurnsJudged = 64;
+  static constexpr uint32_t kLeastFinds = 20;
 
   // --- Application threads ---
 
@@ -36,9 +39,11 @@ class PollHabit {
 
   // --- The background thread ---
 
-  // An active poller was found to poll no more.
-  void went_silent() {
+  // An active poller was found to poll no more, after so many polls in all.
+  void went_silent(uint64_t polls) {
     stopped();
+    if (polls - polls_before_ > kFewPolls) left_lying_ = 0;
+    polls_before_ = polls;
     silent_ = true;
   }
   // A turn of the background thread; `moved` if it found something.
@@ -49,10 +54,13 @@ class PollHabit {
       if (left_lying_ >= kHabitAfter) leaves_.store(true, std::memory_order_relaxed);
     }
     if (!leaves_.load(std::memory_order_relaxed)) return;
-    for_nothing_ = moved ? 0 : for_nothing_ + 1;
-    if (for_nothing_ < kForgetAfter) return;
-    leaves_.store(false, std::memory_order_relaxed);
-    for_nothing_ = left_lying_ = 0;
+    finds_ += moved;
+    if (++turns_ < kTurnsJudged) return;
+    if (finds_ < kLeastFinds) {
+      leaves_.store(false, std::memory_order_relaxed);
+      left_lying_ = 0;
+    }
+    turns_ = finds_ = 0;
   }
 
   // It polls, but not all the time: the port is watched beside it.
@@ -63,7 +71,9 @@ class PollHabit {
   std::atomic<bool> leaves_{false};
   bool silent_ = false;
   uint32_t left_lying_ = 0;
-  uint32_t for_nothing_ = 0;
+  uint64_t polls_before_ = 0;
+  uint32_t turns_ = 0;
+  uint32_t finds_ = 0;
 };
 
 }  // namespace farverbs::engine

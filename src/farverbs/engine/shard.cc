@@ -206,7 +206,7 @@ void Shard::stand_by() {
     leader_idle_ = leading && unchanged;
     if (!leading && unchanged) {
       polling_.store(false, std::memory_order_seq_cst);
-      habit_.went_silent();
+      habit_.went_silent(seen);
     }
   }
   if (woken) background_waker_.drain();
