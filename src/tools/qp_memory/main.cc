@@ -1,9 +1,9 @@
 // farverbs_qp_memory: bytes per idle connected RC queue pair, as JSON. Two devices of this process
 // are connected by many queue pairs over loopback. Their memory is taken twice: when they are
 // connected and have never been used, and when each has carried a message and has been idle for
-// some seconds. It is counted twice as well: by asking the allocator (which holds the queue pairs, the tables and
-// handles that know them, and the allocator's own losses), and by asking each queue pair. Not
-// installed.
+// some seconds. It is counted twice as well: by asking the allocator (which holds the queue pairs,
+// the tables and handles that know them, and the allocator's own losses), and by asking each queue
+// pair. Not installed.
 #include <malloc.h>
 #include <unistd.h>
 
