@@ -48,11 +48,13 @@ class Place:
         if not found:
             raise RuntimeError("ibv_devices shows no device:\n" + listing.stdout + listing.stderr)
         beyond = [name for name in found if not name.endswith("_lo")]
-        return beyond[0] if beyond and self.name == "namespaces" else found[0]
+        loopback = [name for name in found if name.endswith("_lo")]
+        return (beyond if self.name == "namespaces" else loopback)[0]
 
 
 class Loopback(Place):
-    """One network namespace with nothing but its loopback interface."""
+    """One network namespace; nothing leaves it. Some programs, libfabric's verbs among them, want
+    to see an interface that is not loopback before they use any."""
 
     name = "loopback"
 
@@ -61,7 +63,8 @@ class Loopback(Place):
         self.space = f"fvapps{os.getpid()}l"
         quiet(["ip", "netns", "add", self.space])
         for command in ("link set lo up", "link set lo multicast on",
-                        "route add 224.0.0.0/4 dev lo"):
+                        "route add 224.0.0.0/4 dev lo", "link add fvd type veth peer name fve", "link set fve up",
+                        "addr add 10.214.0.1/24 dev fvd", "link set fvd up"):
             quiet(["ip", "-n", self.space, *command.split()])
         self.names = {"self": "127.0.0.1", "peer": "127.0.0.1", "other": "127.0.0.1",
                       "mpi_hosts": ""}

@@ -46,13 +46,16 @@ Result<LoopQp*> Loop::create_qp(const model::QpInit& init, model::AsyncEventSink
   return qp;
 }
 
+void Loop::pay_acks(Time now, LoopQp& qp) {
+  if (!qp.pair.ack_pending() || qp.path == nullptr) return;
+  bursts_left_ = config_.send_bursts_per_step;
+  transmit_qp(now, qp, false);
+  flush_burst(now);
+}
+
 void Loop::destroy_qp(Time now, LoopQp* qp) {
   take_rung(now);
-  if (qp->pair.ack_pending() && qp->path != nullptr) {
-    bursts_left_ = config_.send_bursts_per_step;
-    transmit_qp(now, *qp, false);
-    flush_burst(now);
-  }
+  pay_acks(now, *qp);
   // Forgets everything: its completions are purged, its bytes leave the path's flight.
   model::QpAttributes reset;
   reset.state = model::QpState::kReset;
@@ -74,6 +77,10 @@ Result<void> Loop::modify(Time now, LoopQp& qp, const model::QpAttributes& attri
     return invalid("address_vector.source_gid_index " + std::to_string(source) +
                    " is none of the device's addresses");
   }
+  // A receiver that has what it waited for and hangs up must not leave the sender in doubt.
+  const bool ends = (mask & model::kAttrState) != 0 && (attributes.state == model::QpState::kErr ||
+                                                        attributes.state == model::QpState::kReset);
+  if (ends) pay_acks(now, qp);
   FV_TRY(qp.pair.modify(now, attributes, mask, config_.limits));
   const model::AddressVector* av =
       model::is_datagram(qp.pair.qp().type) ? nullptr : qp.pair.next_flow();

@@ -150,6 +150,8 @@ class Loop {
   void count_turn(model::TrafficClass traffic, uint32_t packets);
   // Lets one QP write; gives how many packets.
   uint32_t transmit_qp(Time now, LoopQp& qp, bool defer_acks);
+  // Sends what the QP owes in acknowledgements, before it goes.
+  void pay_acks(Time now, LoopQp& qp);
   // Where its next packets go; nullptr: nowhere yet.
   Path* flow_of(LoopQp& qp);
   // What it may write now; `paced` if the pacer is what limits it.

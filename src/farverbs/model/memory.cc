@@ -45,6 +45,14 @@ Result<void> check_rights(uint32_t access) {
   return {};
 }
 
+Result<void> check_region_rights(uint32_t access) {
+  FV_TRY(check_rights(access));
+  if ((access & (kRemoteWrite | kRemoteAtomic)) != 0 && (access & kLocalWrite) == 0) {
+    return invalid("access has remote write or remote atomic without local write; add local write");
+  }
+  return {};
+}
+
 }  // namespace
 
 const char* to_string(MemoryVerdict verdict) {
@@ -137,10 +145,7 @@ void MemoryTable::remove_locked(MemoryEntry& entry) {
 
 Result<MemoryEntry*> MemoryTable::register_region(PdId pd, void* memory, uint64_t length,
                                                   uint64_t iova, uint32_t access) {
-  FV_TRY(check_rights(access));
-  if ((access & (kRemoteWrite | kRemoteAtomic)) != 0 && (access & kLocalWrite) == 0) {
-    return invalid("access has remote write or remote atomic without local write; add local write");
-  }
+  FV_TRY(check_region_rights(access));
   if (memory == nullptr) return invalid("addr is null");
   if (length == 0) return invalid("length is 0");
   if (wraps(reinterpret_cast<uintptr_t>(memory), length)) {
@@ -164,6 +169,17 @@ Result<MemoryEntry*> MemoryTable::register_region(PdId pd, void* memory, uint64_
   place_locked(*entry, key);
   entry->key.store(key.value(), std::memory_order_release);
   return entry;
+}
+
+Result<void> MemoryTable::change_access(MemoryEntry* entry, uint32_t access) {
+  FV_TRY(check_region_rights(access));
+  const std::lock_guard guard(mutex_);
+  if (entry->kind != MemoryKind::kRegion) return invalid("not a memory region");
+  if (((access ^ entry->access) & kZeroBased) != 0) {
+    return invalid("access changes whether the region is zero based; register it anew");
+  }
+  store(entry->access, access);
+  return {};
 }
 
 Result<void> MemoryTable::deregister(MemoryEntry* entry) {

@@ -71,6 +71,8 @@ class MemoryTable {
   // EBUSY while windows are bound. After this no new access begins; the caller must wait for the
   // packet loops to pass (engine) before the memory may go.
   Result<void> deregister(MemoryEntry* entry);
+  // Other rights for a region that keeps its keys. Packets on their way may meet either.
+  Result<void> change_access(MemoryEntry* entry, uint32_t access);
 
   // announced: a type 1 window gets its new keys as a type 2 window does, so that the application
   // knows them when it posts (ibv_bind_mw(3) returns them).

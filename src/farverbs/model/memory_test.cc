@@ -45,6 +45,18 @@ TEST_F(MemoryTest, FindsARegionByItsKeyUntilItIsDeregistered) {
   EXPECT_EQ(table.size(), 0u);
 }
 
+TEST_F(MemoryTest, RightsChangeUnderTheSameKey) {
+  MemoryEntry* entry = table.register_region(kPd, bytes, sizeof bytes, 0x1000, kLocalWrite).value();
+  const MemoryKey key = key_of(entry);
+  EXPECT_NE(remote(key, kRemoteWrite, 0x1000, 1), MemoryVerdict::kOk);
+  EXPECT_FALSE(table.change_access(entry, kRemoteWrite).ok());  // without local write
+  EXPECT_FALSE(table.change_access(entry, kLocalWrite | kZeroBased).ok());
+  EXPECT_NE(remote(key, kRemoteWrite, 0x1000, 1), MemoryVerdict::kOk);
+  ASSERT_TRUE(table.change_access(entry, kLocalWrite | kRemoteWrite).ok());
+  EXPECT_EQ(remote(key, kRemoteWrite, 0x1000, 1), MemoryVerdict::kOk);
+  EXPECT_EQ(key_of(entry), key);
+}
+
 TEST_F(MemoryTest, KeysStayFindableThroughGrowthAndDiffer) {
   std::vector<MemoryEntry*> all;
   std::set<uint32_t> keys;

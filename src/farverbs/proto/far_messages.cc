@@ -111,8 +111,7 @@ void FarMessages::release(FarMessage& message) {
 size_t FarMessages::memory_bytes() const {
   if (store_ == nullptr) return bytes_;
   const Store& store = *store_;
-  return sizeof store + bytes_ + store.pool.free_bytes() +
-         store.spare.size() * sizeof(FarMessage) +
+  return sizeof store + bytes_ + store.pool.free_bytes() + store.spare.size() * sizeof(FarMessage) +
          (store.spare.capacity() + store.ring.capacity()) * sizeof(store.ring[0]) +
          (store.hulls.capacity() + store.blocks.capacity()) * sizeof(Hull);
 }

@@ -38,6 +38,14 @@ ScatterGatherElement MemoryRegion::sge(uint64_t offset, uint32_t length) const {
   return {state_->address + offset, length, state_->key};
 }
 
+Result<void> MemoryRegion::change_access(uint32_t access) {
+  if (state_->entry == nullptr) return invalid("the region is deregistered");
+  FV_TRY(state_->pd->device->memory.change_access(state_->entry, access));
+  // A step that found the old rights may still be copying.
+  state_->pd->device->quiesce();
+  return {};
+}
+
 Result<void> MemoryRegion::deregister() { return state_->deregister(); }
 
 MemoryKey MemoryWindow::rkey() const { return MemoryKey(state_->entry->key.load()); }

@@ -210,6 +210,8 @@ class MemoryRegion {
   std::span<std::byte> bytes() const;
   // An SGE for part of the region.
   ScatterGatherElement sge(uint64_t offset, uint32_t length) const;
+  // Other rights, bits of Access; the keys stay.
+  Result<void> change_access(uint32_t access);
   // Deregisters now. EBUSY while windows are bound to it.
   Result<void> deregister();
 

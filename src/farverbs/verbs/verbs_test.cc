@@ -6,6 +6,7 @@
 
 #include <thread>
 
+#include "farverbs/io/os_clock.h"
 #include "farverbs/verbs/test_pair.h"
 
 namespace farverbs::verbs {
@@ -152,6 +153,29 @@ TEST(Progress, OneSidedOperationsNeedNobodyAtTheTarget) {
   EXPECT_EQ(std::memcmp(pair.a.memory.data(), pair.b.memory.data(), 50'000), 0);
   EXPECT_GT(pair.b.device.counters().background_steps, 0u);
   EXPECT_EQ(pair.b.device.counters().inline_steps, 0u);
+}
+
+// As a client does that has its answer: it polls, sees it, and hangs up at once.
+TEST(Progress, WhoHangsUpHasAcknowledgedFirst) {
+  EndOptions options;
+  options.background = false;
+  for (int round = 0; round < 20; ++round) {
+    Pair pair(options);
+    End& a = pair.a;
+    End& b = pair.b;
+    const ScatterGatherElement sge = b.region.sge(0, 100);
+    ReceiveWorkRequest receive;
+    receive.sges = {&sge, 1};
+    must(b.qp.post_receive(receive));
+    must(a.post(SendOpcode::kSend, 1, 0, 64, nullptr, 0));
+    const Time give_up = io::os_now() + kTestPatience;
+    WorkCompletion wc;
+    while (b.cq.poll({&wc, 1}) == 0 && io::os_now() < give_up) a.device.progress();
+    QpAttributes error;
+    error.state = QpState::kErr;
+    must(b.qp.modify(error, model::kAttrState));
+    EXPECT_EQ(a.completion().status, CompletionStatus::kSuccess);
+  }
 }
 
 TEST(Progress, OnlyTheApplicationsCallsWithoutABackgroundThread) {

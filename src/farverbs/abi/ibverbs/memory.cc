@@ -153,6 +153,15 @@ int ibv_rereg_mr(ibv_mr* shown, int flags, ibv_pd* pd, void* address, size_t len
   void* new_address = moves ? address : mr.addr;
   const size_t new_length = moves ? length : mr.length;
   const uint64_t iova = moves ? reinterpret_cast<uint64_t>(address) : mr.region->address();
+  if (flags == IBV_REREG_MR_CHANGE_ACCESS) {  // peers go on using its keys
+    auto offered = rights_of(rights);
+    if (!offered.ok()) return fail(offered.error());
+    if (auto changed = mr.region->change_access(*offered); !changed.ok()) {
+      return fail(changed.error());
+    }
+    mr.access = rights;
+    return 0;
+  }
   // The new region first, so that the old one is as it was if this fails. Its keys are new, too.
   auto region = make_region(**domain, new_address, new_length, iova, rights);
   if (!region.ok()) return fail(region.error());

@@ -88,6 +88,24 @@ TEST(Regions, AreRegisteredAnew) {
   EXPECT_EQ(ibv_dereg_mr(mr), 0);
 }
 
+// Peers that know the region's key go on using it.
+TEST(Regions, ChangeTheirRightsUnderTheSameKey) {
+  Node node;
+  ASSERT_NE(node.context, nullptr);
+  Pair pair(node);
+  std::vector<unsigned char> other(4096);
+  ibv_mr* mr = ibv_reg_mr_iova2(node.pd, other.data(), other.size(),
+                                reinterpret_cast<uint64_t>(other.data()), IBV_ACCESS_LOCAL_WRITE);
+  ASSERT_NE(mr, nullptr);
+  const uint32_t key = mr->rkey;
+  ASSERT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, kAccess), 0);
+  EXPECT_EQ(mr->rkey, key);
+  std::memset(node.memory.data(), 5, 8);
+  EXPECT_EQ(write_to(pair, key, reinterpret_cast<uint64_t>(other.data())), IBV_WC_SUCCESS);
+  EXPECT_EQ(other[7], 5);
+  EXPECT_EQ(ibv_dereg_mr(mr), 0);
+}
+
 // Implicit on-demand paging: one region for all memory. What is not mapped fails the request.
 TEST(Regions, ImplicitOnesSeeAllMemoryAndNoMore) {
   Node node;

@@ -110,7 +110,10 @@ Result<verbs::QpAttributes> to_attributes(const Qp& qp, const ibv_qp_attr& attr,
     FV_ASSIGN(a.address_vector, to_vector(*qp.owner, attr.ah_attr));
   }
   a.enable_sqd_notify = attr.en_sqd_async_notify != 0;
-  a.access_flags = attr.qp_access_flags;
+  // Of the rights of a region, programs give a QP these too, where they mean nothing.
+  constexpr unsigned kOfRegionsOnly = IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB |
+                                      IBV_ACCESS_ZERO_BASED | IBV_ACCESS_RELAXED_ORDERING;
+  a.access_flags = attr.qp_access_flags & ~kOfRegionsOnly;
   a.pkey_index = attr.pkey_index;
   a.port_number = attr.port_num;
   a.qkey = attr.qkey;

@@ -42,7 +42,8 @@ int translate_bind(ibv_mw* mw, uint32_t rkey, const ibv_mw_bind_info& info,
   to.bind_region_lkey = MemoryKey(info.mr != nullptr ? info.mr->lkey : 0);
   to.bind_address = info.addr;
   to.bind_length = info.length;
-  to.bind_access = info.mw_access_flags;
+  // Local rights are nothing that a window could give; some programs name them all the same.
+  to.bind_access = info.mw_access_flags & ~static_cast<unsigned>(IBV_ACCESS_LOCAL_WRITE);
   return 0;
 }
 
