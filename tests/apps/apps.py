@@ -88,9 +88,10 @@ class Namespaces(Place):
             quiet(["ip", "netns", "add", space])
             quiet(["ip", "-n", space, "link", "set", "lo", "up"])
         server, client = self.spaces["server"], self.spaces["client"]
-        quiet(["ip", "link", "add", "fvs", "netns", server, "type", "veth", "peer", "name", "fvc",
+        quiet(["ip", "link", "add", "fvw", "netns", server, "type", "veth", "peer", "name", "fvw",
                "netns", client])
-        for space, link, last in ((server, "fvs", 1), (client, "fvc", 2)):
+        link = "fvw"
+        for space, last in ((server, 1), (client, 2)):
             for command in (f"addr add 10.213.0.{last}/24 dev {link}",
                             f"addr add fd13::{last}/64 dev {link} nodad", f"link set {link} up",
                             f"route add 224.0.0.0/4 dev {link}"):
