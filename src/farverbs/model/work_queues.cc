@@ -118,14 +118,16 @@ Result<void> SendQueue::post(QpType type, const SendWorkRequest& request) {
   const uint32_t opcode = number < 32 ? bit(request.opcode) : 0;
   const bool inlined = (request.flags & kInline) != 0;
   const bool local = (opcode & kLocalOpcodes) != 0;
-  const uint64_t length = local ? 0 : length_of(request.sges);
-  const bool good =
-      (opcodes_of(type) & opcode) != 0 && (request.flags & ~kAllSendFlags) == 0 &&
-      ((request.flags & kFence) == 0 || type == QpType::kRc) && request.sges.size() <= max_sge_ &&
-      (!inlined || ((opcode & kPayloadOpcodes) != 0 && length <= max_inline_)) &&
-      length <= kMaxMessageBytes && ((opcode & kAtomicOpcodes) == 0 || length == kAtomicBytes) &&
-      (!is_datagram(type) || request.address_vector != nullptr) &&
-      (request.opcode != SendOpcode::kBindWindow || request.window != nullptr);
+  // A list that is too long may be no list at all: it is not looked at.
+  const bool countable = request.sges.size() <= max_sge_;
+  const uint64_t length = local || !countable ? 0 : length_of(request.sges);
+  const bool good = (opcodes_of(type) & opcode) != 0 && (request.flags & ~kAllSendFlags) == 0 &&
+                    ((request.flags & kFence) == 0 || type == QpType::kRc) && countable &&
+                    (!inlined || ((opcode & kPayloadOpcodes) != 0 && length <= max_inline_)) &&
+                    length <= kMaxMessageBytes &&
+                    ((opcode & kAtomicOpcodes) == 0 || length == kAtomicBytes) &&
+                    (!is_datagram(type) || request.address_vector != nullptr) &&
+                    (request.opcode != SendOpcode::kBindWindow || request.window != nullptr);
   if (!good) return explain(type, request, length, max_sge_, max_inline_);
 
   const std::lock_guard guard(lock_);

@@ -248,6 +248,9 @@ TEST(Events, DestroyingAQueueWaitsForAcknowledgements) {
 }
 
 TEST(Events, WaitingThreadsCanBeCancelled) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "AddressSanitizer takes the stack of a cancelled thread for poisoned";
+#endif
   Node node(ibv_create_comp_channel);
   ASSERT_NE(node.channel, nullptr);
   std::thread waiter([&] {
