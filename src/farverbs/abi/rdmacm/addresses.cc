@@ -53,20 +53,6 @@ Result<uint16_t> claim_some_port(Id& id, const IpAddress& address) {
   return Error{EADDRNOTAVAIL, "no port is free"};
 }
 
-// Who binds to loopback without a port asks which device there is (libfabric does, and then looks
-// only at what that device offers): as in the kernel, it is the first one of a network.
-void show_network_device(Library& library, Id& id) {
-  if (!id.local.address.is_loopback()) return;
-  library.nics.open_all();
-  for (const auto& nic : library.nics.all()) {
-    ibv_gid gid{};
-    if (nic.get() == id.nic || ibv_query_gid(nic->context, 1, 0, &gid) != 0) continue;
-    id.verbs = nic->context;
-    id.pd = nic->pd;
-    return;
-  }
-}
-
 Result<void> bind(Library& library, Id& id, const Endpoint& wanted) {
   FV_TRY(library.agent());
   const bool any = wanted.address.is_unspecified();
@@ -88,7 +74,6 @@ Result<void> bind(Library& library, Id& id, const Endpoint& wanted) {
   set_local(id, {wanted.address, port});
   id.bound_to_any = any;
   if (!any) set_place(id, place);
-  if (!any && wanted.port == 0) show_network_device(library, id);
   id.state = IdState::kBound;
   if (id.sockets.empty()) return {};
   Result<void> watched = library.watch(id);
