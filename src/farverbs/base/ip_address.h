@@ -44,6 +44,11 @@ class IpAddress {
   bool is_v6_ = false;
 };
 
+// One can send to the other.
+constexpr bool same_family(const IpAddress& a, const IpAddress& b) {
+  return a.is_v4() == b.is_v4();
+}
+
 struct Endpoint {
   IpAddress address;
   uint16_t port = 0;

@@ -76,6 +76,11 @@ Result<void> Loop::modify(Time now, LoopQp& qp, const model::QpAttributes& attri
       (mask & model::kAttrAddressVector) != 0 && !port_.has_source(source)) {
     return invalid("address_vector.source_gid_index " + std::to_string(source) +
                    " is none of the device's addresses");
+  } else if ((mask & model::kAttrAddressVector) != 0 &&
+             !same_family(port_.local_at(source).address,
+                          IpAddress::from_gid(attributes.address_vector.destination_gid))) {
+    return invalid("address_vector.source_gid_index " + std::to_string(source) +
+                   " is of another IP version than destination_gid");
   }
   // A receiver that has what it waited for and hangs up must not leave the sender in doubt.
   const bool ends = (mask & model::kAttrState) != 0 && (attributes.state == model::QpState::kErr ||

@@ -155,6 +155,16 @@ TEST(Progress, OneSidedOperationsNeedNobodyAtTheTarget) {
   EXPECT_EQ(pair.b.device.counters().inline_steps, 0u);
 }
 
+TEST(Verbs, AnAddressOfAnotherVersionIsRefused) {
+  End a{EndOptions{}}, b{EndOptions{}};
+  QpAddress peer = b.qp.address();
+  peer.gid = IpAddress::parse("2001:db8::7")->to_gid();
+  const Result<void> connected = a.qp.connect(peer);
+  ASSERT_FALSE(connected.ok());
+  EXPECT_NE(connected.error().message.find("another IP version"), std::string::npos)
+      << connected.error().message;
+}
+
 // As a client does that has its answer: it polls, sees it, and hangs up at once.
 TEST(Progress, WhoHangsUpHasAcknowledgedFirst) {
   EndOptions options;

@@ -74,6 +74,14 @@ Result<model::AddressVector> to_vector(Context& context, const ibv_ah_attr& attr
     return invalid("ah_attr.grh.dgid is no address");
   }
   FV_TRY(use_gid(context, attr.grh.sgid_index));
+  {
+    const std::lock_guard lock(context.owner->mutex);
+    const IpAddress& own = context.owner->gids[attr.grh.sgid_index].address;
+    if (!same_family(own, IpAddress::from_gid(vector.destination_gid))) {
+      return invalid("ah_attr.grh.sgid_index " + std::to_string(attr.grh.sgid_index) + " is " +
+                     own.to_string() + ", of another IP version than dgid");
+    }
+  }
   vector.source_gid_index = attr.grh.sgid_index;
   vector.hop_limit = attr.grh.hop_limit <= 1 ? kDefaultHopLimit : attr.grh.hop_limit;
   vector.traffic_class = attr.grh.traffic_class;

@@ -135,6 +135,12 @@ TEST(Refusals, OutOfRange) {
   ibv_qp_init_attr init = node.qp_init(IBV_QPT_RAW_PACKET);
   EXPECT_EQ(ibv_create_qp(node.pd, &init), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);
+  ibv_gid other_version{};
+  other_version.raw[0] = 0x20;
+  other_version.raw[15] = 7;
+  ibv_ah_attr elsewhere = ah_attr(other_version);
+  EXPECT_EQ(ibv_create_ah(node.pd, &elsewhere), nullptr);
+  EXPECT_EQ(errno, EINVAL);
   ibv_ah_attr local = ah_attr(node.gid());
   local.is_global = 0;
   EXPECT_EQ(ibv_create_ah(node.pd, &local), nullptr);

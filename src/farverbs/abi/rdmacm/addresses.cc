@@ -92,6 +92,7 @@ int resolve(Library& library, Id& id) {
     if (!source.ok()) return -source.error().code;
     local = *source;
   }
+  if (!same_family(local, id.remote.address)) return -EINVAL;
   const auto place = library.nics.find(local);
   if (!place.ok()) return -place.error().code;
   const uint16_t port = id.local.port != 0 ? id.local.port : ephemeral_port();
