@@ -44,8 +44,10 @@ def perftest_row(text):
     lines = [line for line in text.splitlines() if line.strip()]
     for heading, row in zip(lines, lines[1:]):
         if heading.strip().startswith("#bytes"):
-            # "BW peak[Gb/sec]" is one column: names are apart by two blanks at least.
-            names = re.split(r"\s{2,}", heading.strip())
+            # "BW peak[Gb/sec]" and "99% percentile[usec]" are one column each: names are apart by
+            # two blanks at least, but for the first two of a latency.
+            spread = heading.strip().replace("#bytes #iterations", "#bytes  #iterations")
+            names = re.split(r"\s{2,}", spread)
             values = row.split()
             if len(values) == len(names):
                 return {name: float(value) for name, value in zip(names, values)}

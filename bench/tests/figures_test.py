@@ -61,6 +61,11 @@ PERFTEST = """------------------------------------------------------------------
  1048576    7000             0.00               19.50              0.002325
 ---------------------------------------------------------------------------------------
 """
+LATENCY = """---------------------------------------------------------------------------------------
+ #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]
+ 64      2000          6.12           40.34        6.58     	       7.52        	3.52   		25.36   		36.05
+---------------------------------------------------------------------------------------
+"""
 CMTIME = """step              total ms     max ms     min us  us / conn
 create id    :        2.00       0.01       1.00       2.00
 bind addr    :        1.00       0.01       1.00       1.00
@@ -80,6 +85,7 @@ class DropIn(unittest.TestCase):
     def test_perftest_columns_have_names_of_several_words(self):
         row = dropin.perftest_row(PERFTEST)
         self.assertEqual(row["BW average[Gb/sec]"], 19.5)
+        self.assertEqual(dropin.perftest_row(LATENCY)["t_typical[usec]"], 6.58)
 
     def test_connections_count_all_steps_but_the_end(self):
         self.assertAlmostEqual(dropin.connection_seconds(CMTIME), 0.1)
