@@ -89,6 +89,8 @@ class DropIn(unittest.TestCase):
 
     def test_connections_count_all_steps_but_the_end(self):
         self.assertAlmostEqual(dropin.connection_seconds(CMTIME), 0.1)
+        unbound = "".join(line for line in CMTIME.splitlines(True) if "bind" not in line)
+        self.assertAlmostEqual(dropin.connection_seconds(unbound), 0.099)
 
     def test_rstream_counts_in_gigabits(self):
         self.assertAlmostEqual(dropin.stream_bits_per_second(RSTREAM), 16.78e9, places=0)
