@@ -33,7 +33,7 @@ OURS, THEIRS = ("10.77.0.1", "fd77::1"), ("10.77.0.2", "fd77::2")
 @dataclass(frozen=True)
 class Row:
     name: str
-    server: str  # {dev} {gid} {self}: at that end; {peer}: the server's address
+    server: str  # {dev} {gid} {self}: at that end; {peer}: the server's address, {peer4}: IPv4's
     client: str
     expect: str
     serves: str  # "us" or "them"
@@ -48,7 +48,7 @@ def templates():
     for kind, arguments in (("rc", ""), ("rc", "-e -s 100000 -n 100"), ("uc", ""),
                             ("ud", "-s 1000"), ("srq", "")):
         command = f"ibv_{kind}_pingpong -d {{dev}} -g {{gid}} {arguments}"
-        yield (f"{kind} pingpong {arguments}".strip(), command, command + " {peer}", ping,
+        yield (f"{kind} pingpong {arguments}".strip(), command, command + " {peer4}", ping,
                kind == "rc")
     table = r"\n ?#bytes[^\n]*\n +\d+ +\d+ "
     for program, arguments in (("ib_write_bw", "-n 500"), ("ib_read_bw", "-n 200"),
@@ -56,7 +56,7 @@ def templates():
                                ("ib_write_lat", "-n 200"), ("ib_send_lat", "-n 200"),
                                ("ib_atomic_lat", "-n 100")):
         command = f"{program} -d {{dev}} -x {{gid}} -F {arguments}"
-        yield f"{program} {arguments}", command, command + " {peer}", table, True
+        yield f"{program} {arguments}", command, command + " {peer4}", table, True
     yield ("rping", "rping -s -a {self} -C 10 -v -S 3000", "rping -c -a {peer} -C 10 -v -S 3000",
            r"ping data: rdma-ping-9", True)
     yield ("ucmatose", "ucmatose -b {self} -C 20 -S 2000", "ucmatose -s {peer} -C 20 -S 2000",
@@ -109,7 +109,9 @@ class Side:
             names = {"dev": self.device, "gid": self.gids.get(own, "missing")}
         else:
             names = {"dev": "rxe0", "gid": "2" if row.ipv6 else "1"}
-        text = text.format(self=own, peer=server, **names)
+        # Those that exchange numbers over TCP listen for IPv4 only.
+        server4 = (OURS if row.serves == "us" else THEIRS)[0]
+        text = text.format(self=own, peer=server, peer4=server4, **names)
         if who == "us":
             return [*ENTER, self.farverbs, "run", "--", *shlex.split(text)]
         return [f"{RIG}/guest-exec", "-t", str(row.seconds), text]
