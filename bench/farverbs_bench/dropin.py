@@ -6,7 +6,7 @@ import re
 from . import process
 from .context import MIB
 from .outcome import Failed
-from .yardsticks import UCX, ucx_bits_per_second
+from .yardsticks import UCX, ucx_figures
 
 PERFTEST_PORT = 18650
 UCX_PORT = 13338
@@ -97,21 +97,7 @@ def ucx_tags(context, test, size, count, over_verbs):
         UCX_PORT, context.limit, own_sysfs=not over_verbs, environment=environment)
     if result.exit_code != 0:
         raise Failed(f"ucx_perftest: {result.why()}")
-    return {"bits_per_second": ucx_bits_per_second(result.out),
-            "p50_us": ucx_half_round_trip_us(result.out)}
-
-
-def ucx_half_round_trip_us(text):
-    """Of `ucx_perftest -f -v`: the median latency is the second of the comma-separated figures."""
-    for line in reversed(text.strip().splitlines()):
-        words = line.split(",")
-        try:
-            numbers = [float(word) for word in words]
-        except ValueError:
-            continue
-        if len(numbers) >= 6:
-            return numbers[1]
-    raise Failed(f"ucx_perftest printed no figures: {text.strip()[-200:]!r}")
+    return ucx_figures(result.out)
 
 
 def ucx_bandwidth(context, over_verbs):

@@ -2,7 +2,7 @@
 
 import statistics
 
-from .rows import BELOW_AIM, BITS, CPU, FAILED, MISSED, OK, P50, RATE, SKIPPED
+from .rows import BELOW_AIM, BITS, CONNECTIONS, CPU, FAILED, MISSED, OK, P50, RATE, SKIPPED
 
 
 def number(value):
@@ -25,6 +25,8 @@ def quantity(value, metric):
         return f"{number(value)} us"
     if metric == RATE:
         return f"{number(value / 1e6)} M/s"
+    if metric == CONNECTIONS:
+        return f"{number(value)} /s"
     return f"{number(value)} B"
 
 

@@ -33,6 +33,7 @@ TCP = ("tcp-cubic", "tcp-bbr")
 COLD_TCP = ("cold-tcp-cubic", "cold-tcp-bbr")
 SPLIT_TCP = ("split-tcp-cubic", "split-tcp-bbr")
 BITS, CPU, P50, RATE = "bits_per_second", "cpu_seconds_per_gb", "p50_us", "messages_per_second"
+CONNECTIONS = "connections_per_second"
 
 ROWS = (
     Row("write", "WRITE 1 MiB, one QP, warm: throughput / iperf3 TCP", "write", TCP, BITS, 1.0, 1.2),
@@ -73,7 +74,7 @@ ROWS = (
     Row("ucx-rc-lat", "UCX tag_lat 8 B, the same", "ucx-lat-rc", ("ucx-lat-tcp",), P50, 0.8, 0.5,
         LESS),
     Row("connections", "rdma_cm connections a second (cmtime, loopback)", "connections", (),
-        "connections_per_second", 1000, 5000),
+        CONNECTIONS, 1000, 5000),
     Row("rstream", "rstream over rsockets / over TCP, loopback", "rstream", ("rstream-tcp",), BITS,
         0.5, 1.0),
     # Where the figures above lie between what cannot be beaten and what is not asked for.

@@ -136,9 +136,10 @@ def memcpy(context):
     return {"warm_bytes_per_second": rates[MIB], "cold_bytes_per_second": rates[256 * MIB]}
 
 
-def ucx_bits_per_second(text):
-    """Of `ucx_perftest -f -v`: the last line is of comma-separated figures, of which the sixth is
-    the overall bandwidth in MiB/s. The words before are a header or warnings."""
+def ucx_figures(text):
+    """Of `ucx_perftest -f -v`: the last line is of comma-separated figures, of which the second is
+    the median latency in us and the sixth the overall bandwidth in MiB/s. The words before are a
+    header or warnings."""
     for line in reversed(text.strip().splitlines()):
         words = line.split(",")
         try:
@@ -146,7 +147,7 @@ def ucx_bits_per_second(text):
         except ValueError:
             continue
         if len(numbers) >= 6:
-            return numbers[5] * MIB * 8
+            return {"p50_us": numbers[1], "bits_per_second": numbers[5] * MIB * 8}
     raise Failed(f"ucx_perftest printed no figures: {text.strip()[-200:]!r}")
 
 
@@ -162,7 +163,7 @@ def ucx_put(context):
                      "UCX_WARN_UNUSED_ENV_VARS": "n"})
     if result.exit_code != 0:
         raise Failed(f"ucx_perftest: {result.why()}")
-    return {"bits_per_second": ucx_bits_per_second(result.out), "cpu_seconds": cpu}
+    return {**ucx_figures(result.out), "cpu_seconds": cpu}
 
 
 def libfabric_bits_per_second(text):

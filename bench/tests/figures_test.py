@@ -44,13 +44,13 @@ class Yardsticks(unittest.TestCase):
             yardsticks.iperf3_figures('{"error": "unable to connect"}', 1.0)
 
     def test_ucx_counts_in_mebibytes_of_the_whole_run(self):
-        self.assertEqual(yardsticks.ucx_bits_per_second(UCX), 500 * 1048576 * 8)
+        self.assertEqual(yardsticks.ucx_figures(UCX)["bits_per_second"], 500 * 1048576 * 8)
 
     def test_libfabric_counts_in_megabytes(self):
         self.assertEqual(yardsticks.libfabric_bits_per_second(LIBFABRIC), 180.5 * 8e6)
 
     def test_no_figures_is_a_failure(self):
-        for read in (yardsticks.ucx_bits_per_second, yardsticks.libfabric_bits_per_second):
+        for read in (yardsticks.ucx_figures, yardsticks.libfabric_bits_per_second):
             for text in ("", "error: no such device\n", "a b c\n1 2 3\n"):
                 with self.assertRaises(Failed, msg=text):
                     read(text)
@@ -96,8 +96,7 @@ class DropIn(unittest.TestCase):
         self.assertAlmostEqual(dropin.stream_bits_per_second(RSTREAM), 16.78e9, places=0)
 
     def test_no_figures_is_a_failure(self):
-        for read in (dropin.perftest_row, dropin.connection_seconds, dropin.stream_bits_per_second,
-                     dropin.ucx_half_round_trip_us):
+        for read in (dropin.perftest_row, dropin.connection_seconds, dropin.stream_bits_per_second):
             for text in ("", "failed to connect\n", "a b c\n1 2 3\n"):
                 with self.assertRaises(Failed, msg=text):
                     read(text)

@@ -150,6 +150,8 @@ class Loop {
   void count_turn(model::TrafficClass traffic, uint32_t packets);
   // Lets one QP write; gives how many packets.
   uint32_t transmit_qp(Time now, LoopQp& qp, bool defer_acks);
+  // Whether the port has the source, and it can send to the destination.
+  Result<void> check_source(const model::AddressVector& av) const;
   // Sends what the QP owes in acknowledgements, before it goes.
   void pay_acks(Time now, LoopQp& qp);
   // Where its next packets go; nullptr: nowhere yet.

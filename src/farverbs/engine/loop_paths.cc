@@ -72,10 +72,6 @@ Path& Loop::path_for(const model::AddressVector& av, bool far) {
   flow.hop_limit = av.hop_limit;
   // Datagrams of UD name one each; what the port does not have goes from its first address.
   flow.source = port_.has_source(av.source_gid_index) ? av.source_gid_index : uint8_t{0};
-  // Of another IP version than the destination, the port sends nothing: all is lost on the way.
-  const Endpoint own = port_.local_at(flow.source);
-  const Endpoint& from =
-      same_family(own.address, flow.destination.address) ? own : flow.destination;
   const PathKey key{flow, traffic};
   auto found = paths_.find(key);
   if (found != paths_.end()) return *found->second;
@@ -86,6 +82,10 @@ Path& Loop::path_for(const model::AddressVector& av, bool far) {
     });
     std::erase_if(lines_, [](const auto& entry) { return entry.second.expired(); });
   }
+  // Of another IP version than the destination, the port sends nothing: all is lost on the way.
+  const Endpoint own = port_.local_at(flow.source);
+  const Endpoint& from =
+      same_family(own.address, flow.destination.address) ? own : flow.destination;
   auto path = std::make_unique<Path>(
       flow, traffic, wire::IcrcFlow::roce_v2(from, flow.destination), new_controller(),
       new_controller(), line_for(flow.destination, traffic == model::TrafficClass::kBackground));

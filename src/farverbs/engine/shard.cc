@@ -6,9 +6,9 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
-#include <csignal>
 
 #include "farverbs/base/fault_guard.h"
+#include "farverbs/base/quiet_signals.h"
 
 namespace farverbs::engine {
 namespace {
@@ -52,16 +52,8 @@ Result<std::unique_ptr<Shard>> Shard::create(std::unique_ptr<io::Port> port,
   std::unique_ptr<Shard> shard(new Shard(std::move(port), memory, entropy, config, slot, followers,
                                          std::move(background_waker), std::move(leader_waker)));
   if (background) {
-    // The application's signals are not for this thread.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    // A fault in application memory must reach our own handler in this thread.
-    sigdelset(&all, SIGBUS);
-    sigdelset(&all, SIGSEGV);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const QuietSignals quiet;
     shard->thread_ = std::thread([s = shard.get()] { s->background(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   return shard;
 }

@@ -1,5 +1,6 @@
 #include "farverbs/io/handover.h"
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -23,23 +24,7 @@ IpAddress get_address(const std::byte* place, bool v6) {
   return IpAddress::v6(bytes);
 }
 
-}  // namespace
-
-void put_handover_header(std::byte* h, const RxBurst& burst) {
-  store_be(h, kMagic);
-  h[4] = std::byte{burst.traffic_class};
-  h[5] = std::byte{0};
-  store_be(h + 6, static_cast<uint16_t>(burst.segment_size));
-  h[8] = std::byte{burst.source.address.is_v6()};
-  h[9] = std::byte{burst.destination.address.is_v6()};
-  store_be(h + 10, burst.source.port);
-  store_be(h + 12, burst.destination.port);
-  store_be(h + 14, uint16_t{0});
-  put_address(h + 16, burst.source.address);
-  put_address(h + 32, burst.destination.address);
-}
-
-bool get_handover_header(const std::byte* h, RxBurst& burst) {
+bool get_header(const std::byte* h, RxBurst& burst) {
   if (load_be<uint32_t>(h) != kMagic) return false;
   burst.traffic_class = std::to_integer<uint8_t>(h[4]);
   burst.segment_size = load_be<uint16_t>(h + 6);
@@ -57,6 +42,41 @@ bool from_this_user(const msghdr& message) {
     return sender.uid == 0 || sender.uid == geteuid();
   }
   return false;
+}
+
+}  // namespace
+
+void put_handover_header(std::byte* h, const RxBurst& burst) {
+  store_be(h, kMagic);
+  h[4] = std::byte{burst.traffic_class};
+  h[5] = std::byte{0};
+  store_be(h + 6, static_cast<uint16_t>(burst.segment_size));
+  h[8] = std::byte{burst.source.address.is_v6()};
+  h[9] = std::byte{burst.destination.address.is_v6()};
+  store_be(h + 10, burst.source.port);
+  store_be(h + 12, burst.destination.port);
+  store_be(h + 14, uint16_t{0});
+  put_address(h + 16, burst.source.address);
+  put_address(h + 32, burst.destination.address);
+}
+
+Handover receive_handover(int fd, std::span<std::byte> payload, RxBurst& burst) {
+  std::byte header[kHandoverHeaderBytes];
+  iovec data[2] = {{header, sizeof header}, {payload.data(), payload.size()}};
+  alignas(cmsghdr) std::byte control[CMSG_SPACE(sizeof(ucred))];
+  msghdr message{};
+  message.msg_iov = data;
+  message.msg_iovlen = 2;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const ssize_t length = ::recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+  if (length < 0) return Handover::kNothing;
+  if (length <= static_cast<ssize_t>(sizeof header) || !from_this_user(message) ||
+      !get_header(header, burst)) {
+    return Handover::kRejected;
+  }
+  burst.bytes = payload.first(static_cast<size_t>(length) - sizeof header);
+  return Handover::kTaken;
 }
 
 }  // namespace farverbs::io

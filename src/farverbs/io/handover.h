@@ -3,9 +3,8 @@
 // believed.
 #pragma once
 
-#include <sys/socket.h>
-
 #include <cstddef>
+#include <span>
 
 #include "farverbs/io/port.h"
 
@@ -17,7 +16,12 @@ inline constexpr size_t kHandoverHeaderBytes = 48;
 void put_handover_header(std::byte* header, const RxBurst& burst);
 // False if it is no such header.
 bool get_handover_header(const std::byte* header, RxBurst& burst);
-// By the credentials that came with the message (SO_PASSCRED).
-bool from_this_user(const msghdr& message);
+enum class Handover {
+  kNothing,   // there is no message
+  kRejected,  // malformed, or from another user by the credentials that came with it (SO_PASSCRED)
+  kTaken,
+};
+// Takes a message off the socket; burst.bytes is the part of `payload` that it fills.
+Handover receive_handover(int fd, std::span<std::byte> payload, RxBurst& burst);
 
 }  // namespace farverbs::io

@@ -78,19 +78,10 @@ Result<ManagementSocket> ManagementSocket::bind(const std::string& name) {
 bool ManagementSocket::receive(ManagementDatagram& datagram, Mad& storage) const {
   // What is rejected must not hide what follows, but must not keep the caller here either.
   for (int attempt = 0; attempt < 8; ++attempt) {
-    std::byte header[kHandoverHeaderBytes];
-    iovec data[2] = {{header, sizeof header}, {storage.data(), storage.size()}};
-    alignas(cmsghdr) std::byte control[CMSG_SPACE(sizeof(ucred))];
-    msghdr message{};
-    message.msg_iov = data;
-    message.msg_iovlen = 2;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    const ssize_t length = ::recvmsg(fd_.get(), &message, MSG_CMSG_CLOEXEC);
-    if (length < 0) return false;
     RxBurst burst;
-    if (length == static_cast<ssize_t>(sizeof header + storage.size()) && from_this_user(message) &&
-        get_handover_header(header, burst)) {
+    const Handover taken = receive_handover(fd_.get(), storage, burst);
+    if (taken == Handover::kNothing) return false;
+    if (taken == Handover::kTaken && burst.bytes.size() == storage.size()) {
       datagram = {burst.source, burst.destination, burst.traffic_class, storage};
       return true;
     }

@@ -66,19 +66,9 @@ Forwarding SlotChannel::forward(uint8_t slot, const RxBurst& burst) {
 bool SlotChannel::receive(RxBurst& burst) {
   // What is rejected must not hide what follows, but must not keep the caller here either.
   for (int attempt = 0; attempt < 8; ++attempt) {
-    std::byte header[kHandoverHeaderBytes];
-    iovec data[2] = {{header, kHandoverHeaderBytes}, {payload_.get(), kPayloadBytes}};
-    alignas(cmsghdr) std::byte control[CMSG_SPACE(sizeof(ucred))];
-    msghdr message{};
-    message.msg_iov = data;
-    message.msg_iovlen = 2;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    const ssize_t length = ::recvmsg(fd_.get(), &message, MSG_CMSG_CLOEXEC);
-    if (length < 0) return false;
-    if (length > static_cast<ssize_t>(kHandoverHeaderBytes) && from_this_user(message) &&
-        get_handover_header(header, burst)) {
-      burst.bytes = {payload_.get(), static_cast<size_t>(length) - kHandoverHeaderBytes};
+    const Handover taken = receive_handover(fd_.get(), {payload_.get(), kPayloadBytes}, burst);
+    if (taken == Handover::kNothing) return false;
+    if (taken == Handover::kTaken) {
       if (burst.segment_size > burst.bytes.size()) burst.segment_size = burst.bytes.size();
       return true;
     }

@@ -4,13 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "farverbs/sim/snapshot_testing.h"
 #include "farverbs/sim/world.h"
 
 namespace farverbs::sim {
@@ -181,11 +179,7 @@ TEST(Flows, AThousandShareOneBottleneck) {
                   report.most, report.lost * 100);
     table += row;
   }
-  const std::string path = FARVERBS_SOURCE_DIR "/src/farverbs/sim/flows.snapshot.txt";
-  if (std::getenv("FARVERBS_UPDATE_SNAPSHOTS") != nullptr) std::ofstream(path) << table;
-  std::ifstream in(path);
-  const std::string kept((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  EXPECT_EQ(table, kept) << "if that is meant: FARVERBS_UPDATE_SNAPSHOTS=1";
+  expect_kept(table, "flows.snapshot.txt");
 }
 
 }  // namespace

@@ -3,12 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <deque>
-#include <fstream>
-#include <iterator>
 #include <string>
 
+#include "farverbs/sim/snapshot_testing.h"
 #include "farverbs/sim/world.h"
 
 namespace farverbs::sim {
@@ -147,11 +145,7 @@ TEST(Repairs, KeepDeadlinesOnLinesThatLose) {
       }
     }
   }
-  const std::string path = FARVERBS_SOURCE_DIR "/src/farverbs/sim/repairs.snapshot.txt";
-  if (std::getenv("FARVERBS_UPDATE_SNAPSHOTS") != nullptr) std::ofstream(path) << table;
-  std::ifstream in(path);
-  const std::string kept((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  EXPECT_EQ(table, kept) << "if that is meant: FARVERBS_UPDATE_SNAPSHOTS=1";
+  expect_kept(table, "repairs.snapshot.txt");
 }
 
 }  // namespace

@@ -2,12 +2,10 @@
 // table: a change in behaviour is a visible difference. FARVERBS_UPDATE_SNAPSHOTS=1 writes it anew.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <string>
 
 #include "farverbs/sim/scenario.h"
+#include "farverbs/sim/snapshot_testing.h"
 
 namespace farverbs::sim {
 namespace {
@@ -61,11 +59,7 @@ TEST(Seeds, EachKindOfFaultCostsWhatItCosts) {
       table += row;
     }
   }
-  const std::string path = FARVERBS_SOURCE_DIR "/src/farverbs/sim/seeds.snapshot.txt";
-  if (std::getenv("FARVERBS_UPDATE_SNAPSHOTS") != nullptr) std::ofstream(path) << table;
-  std::ifstream in(path);
-  const std::string kept((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  EXPECT_EQ(table, kept) << "if that is meant: FARVERBS_UPDATE_SNAPSHOTS=1";
+  expect_kept(table, "seeds.snapshot.txt");
 }
 
 }  // namespace

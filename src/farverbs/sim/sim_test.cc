@@ -2,12 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <string>
 
 #include "farverbs/sim/scenario.h"
+#include "farverbs/sim/snapshot_testing.h"
 
 namespace farverbs::sim {
 namespace {
@@ -129,11 +127,7 @@ TEST(Bulk, TheFarTransportFillsLinesThatLoseAndReorder) {
                   static_cast<unsigned long long>(report.timeouts));
     table += row;
   }
-  const std::string path = FARVERBS_SOURCE_DIR "/src/farverbs/sim/far_lines.snapshot.txt";
-  if (std::getenv("FARVERBS_UPDATE_SNAPSHOTS") != nullptr) std::ofstream(path) << table;
-  std::ifstream in(path);
-  const std::string kept((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  EXPECT_EQ(table, kept) << "if that is meant: FARVERBS_UPDATE_SNAPSHOTS=1";
+  expect_kept(table, "far_lines.snapshot.txt");
 }
 
 TEST(Bulk, ADataCentreThatMarksDropsNothing) {

@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
+#include "farverbs/base/quiet_signals.h"
 #include "farverbs/verbs/stats.h"
 
 namespace farverbs::verbs {
@@ -113,12 +113,8 @@ Result<std::unique_ptr<StatsServer>> StatsServer::start(DeviceState& device,
   FV_ASSIGN(io::Waker waker, io::Waker::create());
   std::unique_ptr<StatsServer> server(
       new StatsServer(device, path, std::move(listener), std::move(waker)));
-  // Signals are for the application's threads.
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_BLOCK, &all, &before);
+  const QuietSignals quiet;
   server->thread_ = std::thread([raw = server.get()] { raw->run(); });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return server;
 }
 

@@ -5,10 +5,10 @@
 #include <pthread.h>
 #include <sys/socket.h>
 
-#include <csignal>
 #include <thread>
 
 #include "farverbs/abi/ibverbs/devices.h"
+#include "farverbs/base/quiet_signals.h"
 #include "farverbs/io/file_descriptor.h"
 
 namespace farverbs::abi {
@@ -100,13 +100,8 @@ void watch_interfaces() {
       ::bind(netlink.get(), reinterpret_cast<sockaddr*>(&groups), sizeof groups) != 0) {
     return;
   }
-  // The application's signals are not for this thread.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const QuietSignals quiet;
   std::thread(watch, std::move(netlink)).detach();
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void forget_watcher() {

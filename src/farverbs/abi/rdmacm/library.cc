@@ -7,10 +7,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 
+#include "farverbs/base/quiet_signals.h"
 #include "farverbs/io/os_clock.h"
 
 namespace farverbs::rdmacm {
@@ -110,16 +110,10 @@ Result<void> Library::start() {
   }
   event.data.u64 = kWaker;
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, waker_->fd(), &event);
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  // A fault in application memory must reach its handler in whatever thread touches it.
-  sigdelset(&all, SIGBUS);
-  sigdelset(&all, SIGSEGV);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread([this] { run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  thread.detach();
+  {
+    const QuietSignals quiet;
+    std::thread([this] { run(); }).detach();
+  }
   std::atexit(at_exit);
   return {};
 }
