@@ -50,7 +50,7 @@ void forget_all_handles() {
 void lock_handles() { table()->mutex.lock(); }
 void unlock_handles() { table()->mutex.unlock(); }
 
-void for_each_handle(Kind kind, void (*f)(void* handle)) {
+void for_each_handle(Kind kind, const std::function<void(void* handle)>& f) {
   for (const auto& [handle, its_kind] : table()->alive) {
     if (its_kind == kind) f(const_cast<void*>(handle));
   }

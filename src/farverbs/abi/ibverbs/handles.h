@@ -3,6 +3,8 @@
 // ask: verbs.h's inline functions have followed the pointer before our code runs.
 #pragma once
 
+#include <functional>
+
 namespace farverbs::abi {
 
 enum class Kind : unsigned char {
@@ -32,6 +34,6 @@ void forget_all_handles();
 void lock_handles();
 void unlock_handles();
 // Calls f(handle) for each that is alive and of this kind; the table is locked.
-void for_each_handle(Kind kind, void (*f)(void* handle));
+void for_each_handle(Kind kind, const std::function<void(void* handle)>& f);
 
 }  // namespace farverbs::abi

@@ -35,15 +35,13 @@ Change look_at(Device& device, const io::Interface& interface) {
 }
 
 void tell(const Change& change) {
-  static thread_local const Change* told;
-  told = &change;
   lock_handles();
-  for_each_handle(Kind::kContext, [](void* handle) {
+  for_each_handle(Kind::kContext, [&change](void* handle) {
     Context& context = of(static_cast<ibv_context*>(handle));
-    if (context.owner != told->device) return;
-    if (told->down) context.async.push_port_event(IBV_EVENT_PORT_ERR);
-    if (told->gids) context.async.push_port_event(IBV_EVENT_GID_CHANGE);
-    if (told->up) context.async.push_port_event(IBV_EVENT_PORT_ACTIVE);
+    if (context.owner != change.device) return;
+    if (change.down) context.async.push_port_event(IBV_EVENT_PORT_ERR);
+    if (change.gids) context.async.push_port_event(IBV_EVENT_GID_CHANGE);
+    if (change.up) context.async.push_port_event(IBV_EVENT_PORT_ACTIVE);
   });
   unlock_handles();
 }
