@@ -14,6 +14,8 @@ constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max() / 2;
 constexpr size_t kTurnsPerStep = 4096;
 // Less than a sender in full flow puts in a burst.
 constexpr size_t kSmallBurst = 16 * 1024;
+// A round trip without routers in between.
+constexpr Duration kNear = Duration::milliseconds(1);
 // What is asked of a pacer at a time.
 constexpr uint64_t kPacedBytes = 64 * 1024;
 // Packets of higher classes for each one of a class that never gets its turn: 5 % are its own.
@@ -26,7 +28,7 @@ Loop::Loop(io::Port& port, model::MemoryTable& memory, Entropy& entropy, const L
     : port_(port), memory_(memory), entropy_(entropy), config_(config), qps_(slot, entropy) {
   config_.transport.secret = entropy.next();
   burst_storage_.resize(port.limits().max_burst_bytes);
-  burst_.reset(burst_storage_, port.limits().max_datagrams_per_burst);
+  begin_burst();
 }
 
 Loop::~Loop() {
@@ -392,7 +394,12 @@ proto::TransmitContext Loop::offer(Time now, const LoopQp& qp, Path& path, bool 
     context.datagram_bytes = path.mtu.datagram_bytes();
     context.probe_bytes = path.mtu.probe(now);
     context.join_acks = true;
-  } else if (qp.pair.qp().type == model::QpType::kRc) {
+    if (burst_.empty()) burst_sideways_ = goes_sideways(path);
+    context.side_port = burst_sideways_;
+    return context;
+  }
+  burst_sideways_ = false;  // a standard packet has joined a burst of them
+  if (qp.pair.qp().type == model::QpType::kRc) {
     path.pacer.set_rate(now, path.requests.rate());
     const uint64_t pace = path.pacer.available(now, kPacedBytes);
     context.request_allowance = std::min(path.requests.room(), pace);
@@ -517,9 +524,29 @@ bool Loop::begin_flow(Time now, Path& path, uint8_t slot) {
   return true;
 }
 
+void Loop::begin_burst() {
+  const std::span<std::byte> staging = port_.staging();
+  burst_.reset(staging.empty() ? std::span(burst_storage_) : staging,
+               port_.limits().max_datagrams_per_burst);
+  burst_sideways_ = false;
+}
+
+// Where the copy into the kernel is most of the cost. What a translator on the way, if there is
+// one, shall remember, is the port that is answered to: that sends now and then, and whatever is
+// not part of a stream.
+bool Loop::goes_sideways(Path& path) {
+  constexpr uint32_t kBurstsForEachFromOwnPort = 64;
+  FarLine& line = *path.line;
+  const Duration rtt = line.min_rtt();
+  return line.in_flow && rtt > Duration() && rtt < kNear &&
+         ++line.side_bursts % kBurstsForEachFromOwnPort != 0;
+}
+
 bool Loop::flush_burst(Time now) {
   if (burst_.empty()) return true;
-  if (port_.send(burst_path_->flow, burst_) == io::SendStatus::kWouldBlock) {
+  io::TxFlow flow = burst_path_->flow;
+  flow.any_port = burst_sideways_;
+  if (port_.send(flow, burst_) == io::SendStatus::kWouldBlock) {
     port_blocked_ = true;
     port_retry_ = now + kPortRetry;
     return false;
@@ -527,7 +554,9 @@ bool Loop::flush_burst(Time now) {
   // A burst that was too big or failed is a loss like any other; the port has counted it.
   port_blocked_ = false;
   port_retry_ = Time::never();
-  burst_.clear();
+  burst_path_->line->in_flow = burst_.bytes().size() >= kSmallBurst;
+  if (burst_path_->line->in_flow) large_sent_ = now;
+  begin_burst();
   bursts_left_ -= std::min(bursts_left_, 1u);
   return true;
 }

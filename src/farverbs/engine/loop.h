@@ -90,6 +90,8 @@ class Loop {
   bool drained() const { return drained_; }
   // What arrived last was a large burst: more of a long message is likely to follow.
   bool streaming() const { return streaming_; }
+  // A large burst has left lately: acknowledgements are likely to follow.
+  bool sending(Time now) const { return now < large_sent_ + Duration::milliseconds(1); }
   // When step must run though nothing arrives and nobody posts.
   Time next_deadline() const;
 
@@ -168,6 +170,8 @@ class Loop {
   void transmit_acks(Time now, StepKind kind);
   // Sends what has gathered; false if the port has no room, then the burst stays.
   bool flush_burst(Time now);
+  void begin_burst();
+  static bool goes_sideways(Path& path);
   // The burst is for `path` and a slot of the peer from here on; false if what was in it cannot
   // leave yet.
   bool begin_flow(Time now, Path& path, uint8_t slot);
@@ -230,10 +234,12 @@ class Loop {
   std::vector<std::byte> burst_storage_;
   wire::TxBurst burst_;
   Path* burst_path_ = nullptr;
-  uint8_t burst_slot_ = 0;    // of the QPNs in it: the peer's kernel steers a burst as a whole
-  uint32_t bursts_left_ = 0;  // of this step's budget
+  bool burst_sideways_ = false;  // its packets say that they come from a side port
+  uint8_t burst_slot_ = 0;       // of the QPNs in it: the peer's kernel steers a burst as a whole
+  uint32_t bursts_left_ = 0;     // of this step's budget
   bool drained_ = false;
   bool streaming_ = false;
+  Time large_sent_;
   bool port_blocked_ = false;  // burst_ waits for room in the port
   Time port_retry_ = Time::never();
   Time tidy_due_ = Time::never();

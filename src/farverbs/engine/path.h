@@ -152,6 +152,13 @@ struct FarLine {
     if (control != nullptr) return control->phase_name();
     return controller != nullptr ? controller->phase_name() : nullptr;
   }
+  // Zero: not known.
+  Duration min_rtt() const {
+    if (control != nullptr) return control->min_rtt();
+    return controller != nullptr ? controller->min_rtt() : Duration();
+  }
+  bool in_flow = false;  // the last burst was a large one
+  uint32_t side_bursts = 0;
   cc::Pacer pacer{kSegmentBytes};
   cc::Pacer urgent_pacer{kSegmentBytes};
   MtuSearch mtu;

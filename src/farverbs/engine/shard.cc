@@ -212,22 +212,28 @@ void Shard::background_turn() {
   {
     std::lock_guard lock(mutex_);
     bool moved = true;
+    Time now;
     for (int turn = 0; turn < kTurnsPerLock && moved; ++turn) {
-      moved = loop_.step(io::os_now(), StepKind::kLeaving);
+      now = io::os_now();
+      moved = loop_.step(now, StepKind::kLeaving);
+      if (moved && !any) linger_.found(now);
       any |= moved;
       background_steps_.store(background_steps_.load(std::memory_order_relaxed) + 1,
                               std::memory_order_relaxed);
       if (loop_.drained()) moved = false;
     }
-    yield = any && loop_.streaming();
+    if (any) linger_.dealt(io::os_now());
+    const bool in_stream = loop_.streaming() || loop_.sending(now);
+    yield = (any && loop_.streaming()) || (in_stream && linger_.worth(now));
     deadline = moved || yield ? Time() : loop_.next_deadline();
     // Set under the lock: every later step by others compares its deadline with this.
     background_sleeps_until_.store(deadline.ns(), std::memory_order_seq_cst);
   }
   habit_.background_turn(any);
   if (any) followers_.notify();
-  // In the midst of a long message it lets others run and looks once more before it sleeps: a peer
-  // on the same processor sends all that it may, instead of waking this thread for each burst.
+  // In the midst of a long message it lets others run and looks once more before it sleeps, or for
+  // longer where bursts come close: a peer on the same processor sends all that it may, instead of
+  // waking this thread for each burst.
   if (yield) ::sched_yield();
   if (deadline > io::os_now() && !loop_.has_work() && !polling_.load(std::memory_order_seq_cst) &&
       !stopping_.load(std::memory_order_seq_cst)) {

@@ -19,6 +19,7 @@
 #include <mutex>
 #include <thread>
 
+#include "farverbs/engine/linger.h"
 #include "farverbs/engine/loop.h"
 #include "farverbs/engine/poll_habit.h"
 #include "farverbs/io/os_clock.h"
@@ -108,6 +109,7 @@ class Shard {
   // Counts polls, so that the background thread can see whether they go on.
   std::atomic<uint64_t> polls_{0};
   PollHabit habit_;
+  Linger linger_;                         // the background thread's own
   std::atomic<bool> polling_{false};      // an application polls actively, or leads
   std::atomic<bool> leading_{false};      // an application thread is inside lead()
   std::atomic<bool> standing_by_{false};  // the background thread looks in every millisecond

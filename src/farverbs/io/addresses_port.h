@@ -28,6 +28,7 @@ class AddressesPort final : public Port {
   Endpoint local_at(uint8_t source) const override;
   const PortLimits& limits() const override { return first_->limits(); }
   const PortCounters& counters() const override;
+  std::span<std::byte> staging() override { return first_->staging(); }
   SendStatus send(const TxFlow& flow, const wire::TxBurst& burst) override;
   size_t receive(std::span<RxBurst> bursts) override;
   int wait_fd() const override { return wait_.get(); }

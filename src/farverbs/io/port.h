@@ -21,6 +21,9 @@ struct TxFlow {
   uint8_t traffic_class = 0;
   uint8_t hop_limit = 64;
   uint8_t source = 0;  // which of the port's addresses it leaves from
+  // It may leave from another UDP port than local()'s and with any IPv4 identification: a side
+  // port, to which nobody answers.
+  bool any_port = false;
   bool operator==(const TxFlow&) const = default;
 };
 
@@ -69,7 +72,12 @@ class Port {
   virtual const PortLimits& limits() const = 0;
   virtual const PortCounters& counters() const = 0;
 
-  // Sends all datagrams of the burst, or none. The burst's memory is free again on return.
+  // Where the next burst is best written, for the port can send that without copying it; changes
+  // with each send. Empty: anywhere.
+  virtual std::span<std::byte> staging() { return {}; }
+
+  // Sends all datagrams of the burst, or none. The burst's memory is free again on return, unless
+  // it is staging()'s, which the port gives again when it is.
   virtual SendStatus send(const TxFlow& flow, const wire::TxBurst& burst) = 0;
 
   // Fills `bursts` with what has arrived; returns how many. The bytes stay valid until the next

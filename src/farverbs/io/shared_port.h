@@ -48,6 +48,7 @@ class SharedPort final : public Port {
   Endpoint local() const override { return port_->local(); }
   const PortLimits& limits() const override { return port_->limits(); }
   const PortCounters& counters() const override { return port_->counters(); }
+  std::span<std::byte> staging() override { return port_->staging(); }
   SendStatus send(const TxFlow& flow, const wire::TxBurst& burst) override {
     return port_->send(flow, burst);
   }

@@ -92,6 +92,9 @@ bool UdpPort::map_buffers() {
 
 SendStatus UdpPort::send(const TxFlow& flow, const wire::TxBurst& burst) {
   if (burst.empty()) return SendStatus::kSent;
+  if (flow.any_port && may_splice_) {
+    if (const auto status = send_spliced(flow, burst)) return *status;
+  }
   if (!(flow.destination == destination_)) set_destination(flow.destination);
   if (flow.traffic_class != traffic_class_) adopt(flow.traffic_class);
   if (burst.count() == 1 && flow.traffic_class == traffic_class_ && flow.hop_limit == hop_limit_) {
@@ -104,6 +107,39 @@ SendStatus UdpPort::send(const TxFlow& flow, const wire::TxBurst& burst) {
   }
   if (burst.count() == 1 || socket_.max_segments > 1) return send_segmented(flow, burst);
   return send_one_by_one(flow, burst);
+}
+
+std::optional<SendStatus> UdpPort::send_spliced(const TxFlow& flow, const wire::TxBurst& burst) {
+  if (burst.bytes().size() < SpliceSender::kLeastBytes) return std::nullopt;
+  if (splice_ == nullptr) {
+    may_splice_ = socket_.max_segments > 1 && !socket_.link_local;
+    if (may_splice_) splice_ = SpliceSender::open(socket_.local.address);
+    may_splice_ = splice_ != nullptr;
+    return std::nullopt;  // this burst is elsewhere
+  }
+  if (!splice_->holds(burst.bytes())) return std::nullopt;
+  const SendStatus status = splice_->send(flow, burst);
+  may_splice_ = !splice_->refused();
+  switch (status) {
+    case SendStatus::kSent:
+      return sent(burst);
+    case SendStatus::kWouldBlock:
+      ++counters_.send_would_block;
+      return status;
+    case SendStatus::kFailed:
+      if (!may_splice_) return std::nullopt;
+      [[fallthrough]];
+    default:
+      ++counters_.send_failures;
+      return status;
+  }
+}
+
+std::vector<int> UdpPort::sockets() const {
+  std::vector<int> sockets;
+  if (splice_ != nullptr) sockets = splice_->sockets();
+  sockets.push_back(socket_.fd.get());
+  return sockets;
 }
 
 // A control message with each send costs more than to tell the socket once, where most that is

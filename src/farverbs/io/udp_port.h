@@ -8,10 +8,12 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "farverbs/io/port.h"
 #include "farverbs/io/socket_address.h"
+#include "farverbs/io/splice_sender.h"
 #include "farverbs/io/udp_socket.h"
 
 namespace farverbs::io {
@@ -26,10 +28,13 @@ class UdpPort final : public Port {
   Endpoint local() const override { return socket_.local; }
   const PortLimits& limits() const override { return limits_; }
   const PortCounters& counters() const override { return counters_; }
+  std::span<std::byte> staging() override {
+    return splice_ != nullptr ? splice_->staging() : std::span<std::byte>();
+  }
   SendStatus send(const TxFlow& flow, const wire::TxBurst& burst) override;
   size_t receive(std::span<RxBurst> bursts) override;
   int wait_fd() const override { return socket_.fd.get(); }
-  std::vector<int> sockets() const override { return {socket_.fd.get()}; }
+  std::vector<int> sockets() const override;
 
  private:
   // Datagrams that arrive one by one are fetched up to so many a call; merged ones one a call, into
@@ -56,6 +61,8 @@ class UdpPort final : public Port {
   size_t flow_control(const TxFlow& flow, std::byte* control) const;
   void set_destination(const Endpoint& destination);
   void adopt(uint8_t traffic_class);
+  // Nothing: it goes the way of all others.
+  std::optional<SendStatus> send_spliced(const TxFlow& flow, const wire::TxBurst& burst);
   SendStatus failed(int code, const wire::TxBurst& burst);
   SendStatus sent(const wire::TxBurst& burst);
   bool receive_one(RxBurst& burst);
@@ -74,6 +81,8 @@ class UdpPort final : public Port {
 
   Endpoint destination_;  // of destination_address_
   SocketAddress destination_address_;
+  std::unique_ptr<SpliceSender> splice_;  // from the first burst on that may leave by it
+  bool may_splice_ = true;
   std::vector<mmsghdr> tx_messages_;  // only without GSO
   std::vector<iovec> tx_data_;
 

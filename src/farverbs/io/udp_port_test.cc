@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
+#include <set>
 
 #include "farverbs/io/interfaces.h"
 #include "farverbs/io/os_clock.h"
@@ -56,6 +58,78 @@ TEST_P(BothFamilies, BurstArrivesWithItsBoundaries) {
   EXPECT_EQ(a->counters().sent_bytes, 20u * 1040 + 16);
   EXPECT_EQ(b->counters().received_datagrams, 21u);
   EXPECT_EQ(b->counters().received_bytes, 20u * 1040 + 16);
+}
+
+// A burst that may leave from any port needs no copy, from the second one on; nobody sees another
+// difference than the port.
+TEST_P(BothFamilies, BurstsFromASidePortArriveWhole) {
+  auto a = open_port(GetParam());
+  auto b = open_port(GetParam());
+  if (SpliceSender::open(a->local().address) == nullptr) {
+    GTEST_SKIP() << "this kernel (before 6.5) has no MSG_SPLICE_PAGES: nothing leaves by it";
+  }
+  TxFlow flow = flow_to(*b);
+  flow.any_port = true;
+  flow.traffic_class = 0x2A;
+  std::set<uint16_t> ports;
+  std::set<const std::byte*> places;
+  std::vector<std::byte> own(a->limits().max_burst_bytes);
+  for (int round = 0; round < 100; ++round) {
+    const size_t size = round % 3 == 0 ? 1'472 : 1'040;
+    const size_t count = 17 + static_cast<size_t>(round) % 20;
+    wire::TxBurst burst;
+    const std::span<std::byte> staging = a->staging();
+    EXPECT_EQ(staging.empty(), round == 0);
+    places.insert(staging.data());
+    burst.reset(staging.empty() ? std::span(own) : staging, 64);
+    for (size_t i = 0; i < count; ++i) {
+      std::byte* const place = burst.append(size);
+      for (size_t k = 0; k < size; ++k) {
+        place[k] = static_cast<std::byte>(static_cast<size_t>(round) * 7 + i * 31 + k);
+      }
+    }
+    std::memset(burst.append(100), round, 100);
+    ASSERT_EQ(a->send(flow, burst), SendStatus::kSent);
+    const auto received = receive_datagrams(*b, count + 1);
+    const auto datagrams = split(received);
+    ASSERT_EQ(datagrams.size(), count + 1) << round;
+    for (size_t i = 0; i < count; ++i) {
+      ASSERT_EQ(datagrams[i].size(), size);
+      for (size_t k = 0; k < size; ++k) {
+        ASSERT_EQ(datagrams[i][k],
+                  static_cast<std::byte>(static_cast<size_t>(round) * 7 + i * 31 + k));
+      }
+    }
+    EXPECT_EQ(datagrams[count].size(), 100u);
+    EXPECT_EQ(received[0].source.address, a->local().address);
+    EXPECT_EQ(received[0].traffic_class, 0x2A);
+    ports.insert(received[0].source.port);
+  }
+  EXPECT_EQ(ports.size(), 2u);
+  EXPECT_TRUE(ports.contains(a->local().port));
+  EXPECT_GT(places.size(), 16u);
+  EXPECT_EQ(a->counters().send_failures, 0u);
+  EXPECT_EQ(a->sockets().size(), 2u);
+}
+
+TEST_P(BothFamilies, ASidePortSaysThatADatagramIsTooLong) {
+  auto a = open_port(GetParam());
+  auto b = open_port(GetParam());
+  TxFlow flow = flow_to(*b);
+  flow.any_port = true;
+  std::vector<std::byte> own(a->limits().max_burst_bytes);
+  const auto send = [&](size_t size) {
+    wire::TxBurst burst;
+    burst.reset(a->staging().empty() ? std::span(own) : a->staging(), 64);
+    while (burst.fits(size)) std::memset(burst.append(size), 1, size);
+    return a->send(flow, burst);
+  };
+  ASSERT_EQ(send(1'472), SendStatus::kSent);
+  ASSERT_EQ(send(1'472), SendStatus::kSent);
+  // Nobody listens there any more: what ICMP tells is of datagrams before, and no error of this
+  // one.
+  b.reset();
+  for (int i = 0; i < 20; ++i) ASSERT_EQ(send(1'472), SendStatus::kSent);
 }
 
 TEST_P(BothFamilies, TrafficClassAndEcnArrive) {

@@ -179,6 +179,7 @@ Result<UdpSocket> open_udp_socket(const UdpOptions& options) {
     return Error::from_errno("cannot tell the bound address");
   }
   result.local = local.to_endpoint();
+  result.link_local = scope_of(address) != 0;
   if (!address.is_unspecified() && !address.is_multicast()) set_multicast_interface(fd, address);
   result.max_datagram = largest_datagram(address);
   result.max_segments = options.segmentation ? probe_max_segments() : 1;

@@ -27,6 +27,7 @@ struct UdpSocket {
   Endpoint local;              // with the port the kernel chose
   size_t max_segments = 1;     // of one GSO send; 1: the kernel has none
   bool merges = false;         // UDP_GRO is on
+  bool link_local = false;     // the address means something on one interface only
   bool reports_local = false;  // datagrams say which local address they were sent to
   size_t max_datagram = 0;     // largest UDP payload of the interface
   size_t receive_buffer = 0;   // granted, in the kernel's accounting (twice what was asked for)

@@ -189,7 +189,9 @@ bool FarMachine::on_numbered(Time now, const wire::PacketView& packet,
   arrivals_.add(now, number, base, packet.bth.ack_request, congested);
   if (packet.info->kind != OpKind::probe) last_use_ = now;
   if (base.repairable) keep(number, packet);
-  if (number > before) note_source(now, context, number - before, packet.bytes().size());
+  if (number > before && !base.side_port) {
+    note_source(now, context, number - before, packet.bytes().size());
+  }
   const wire::FarStatus status = responder_.told().status;
   if (status != told_status_ ||
       (status != wire::FarStatus::ok && executed != responder_.executed())) {
@@ -209,7 +211,7 @@ size_t FarMachine::on_run(Time now, const ReceivedRun& run) {
   last_use_ = now;
   const bool congested = (far.traffic_class & 3) == kCongestionExperienced;
   arrivals_.add_run(now, taken.packets, taken.base, taken.ack_request, congested);
-  note_source(now, far, 1, taken.packets * run.segment_size);
+  if (!taken.base.side_port) note_source(now, far, 1, taken.packets * run.segment_size);
   return taken.packets;
 }
 
@@ -255,7 +257,7 @@ void FarMachine::on_acknowledge(Time now, const wire::PacketView& packet,
     timeouts_ = 0;
     forced_ = 0;
     // Numbers that were skipped make it hard to acknowledge something new by guessing.
-    note_source(now, context, 1, packet.bytes().size());
+    if (!base.side_port) note_source(now, context, 1, packet.bytes().size());
   }
   const auto marks = static_cast<int32_t>(ack.congestion_marks - marks_told_);
   if (marks > 0) {
@@ -639,6 +641,7 @@ TransmitStatus FarMachine::acknowledge(Turn& turn) {
   bth.psn = Psn(arrivals_.greatest());
   wire::FarBase base;
   base.number_high = static_cast<uint16_t>(arrivals_.greatest() >> 24);
+  base.side_port = turn.context.side_port;
   base.message = responder_.executed();
   const FarResponder::Told told = responder_.told();
   wire::FarAck ack;

@@ -46,6 +46,26 @@ struct Moving : ::testing::Test {
   Side& b = link.b;
 };
 
+// What says that it comes from a port that nobody is to answer to asks for nothing: data in runs
+// and alone, and acknowledgements.
+TEST_F(Moving, ASidePortIsNoMove) {
+  a.write(0, 20'000, b, kTarget);
+  link.settle();
+  b.side_port = true;
+  b.write(0, 20'000, a, kTarget);
+  a.write(0, 20'000, b, kTarget);
+  for (const Bytes& packet : a.poll()) b.arrive(packet, a.flow, a.number);
+  ASSERT_GT(cross_from(kElsewhere, b, a), 16u);
+  EXPECT_TRUE(a.asides.empty());
+  link.settle();
+  EXPECT_EQ(home_of(a), endpoint(b.number));
+  EXPECT_EQ(std::memcmp(b.bytes(0), a.bytes(kTarget), 20'000), 0);
+  b.side_port = false;
+  b.write(0, 8, a, kTarget);
+  cross_from(kElsewhere, b, a);
+  EXPECT_FALSE(a.asides.empty());
+}
+
 TEST_F(Moving, WhoAnswersThereHasMovedThere) {
   a.write(0, 20'000, b, kTarget);
   link.settle();  // the round trip is known

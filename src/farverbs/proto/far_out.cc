@@ -21,7 +21,8 @@ size_t FarOut::run_room(size_t size, uint64_t packets) const {
   if (forced > 0 || turn.request_left <= size) return 0;
   // The packet that ends the window asks for an acknowledgement, and is not of a run.
   const uint64_t allowed = (turn.request_left - 1) / size;
-  return std::min({packets, allowed, turn.run_room(size), sent.run_room()});
+  return size < kMostHeader ? 0
+                            : std::min({packets, allowed, turn.run_room(size), sent.run_room()});
 }
 
 size_t FarOut::write_run(const Shape& shape, FarPacket record, const RunHeader& header,
@@ -30,12 +31,16 @@ size_t FarOut::write_run(const Shape& shape, FarPacket record, const RunHeader& 
   const size_t header_bytes = wire::opcode_info(shape.opcode).header_length;
   const wire::IcrcRun icrc(far_icrc(), header_bytes, payload);
   const PacketNumber first = sent.next();
+  // The ICRC reads each word of the headers right after it was stored. Were it stored in parts, the
+  // load would wait until the line has come from wherever it was last.
+  const uint32_t flags = load_be<uint16_t>(header.bytes.data() + kHighAt + 2);
   std::byte* const place = turn.burst().append_run(size, count);
   const size_t written = guarded_run(count, [&](size_t i) {
     std::byte* const packet = place + i * size;
-    std::memcpy(packet, header.bytes.data(), header_bytes);
+    // Of fixed size; the payload comes over what is beyond the headers.
+    std::memcpy(packet, header.bytes.data(), kMostHeader);
     store_be(packet + kPsnAt, Psn(first + i).value());
-    store_be(packet + kHighAt, static_cast<uint16_t>((first + i) >> 24));
+    store_be(packet + kHighAt, static_cast<uint32_t>((first + i) >> 24 << 16) | flags);
     const size_t moved = i * payload;
     if (header.address_at != 0) store_be(packet + header.address_at, header.address + moved);
     store_be(packet + header.offset_at, static_cast<uint32_t>(record.offset + moved));

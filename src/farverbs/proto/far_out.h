@@ -104,6 +104,7 @@ struct FarOut {
     base.number_high = static_cast<uint16_t>(sent.next() >> 24);
     base.last = shape.last;
     base.repairable = repairable(shape);
+    base.side_port = turn.context.side_port;
     base.ack_ratio = ack_ratio;
     base.ack_delay = ack_delay;
     base.message = shape.message;

@@ -282,6 +282,7 @@ class Side {
       context.max_packets = max_packets - static_cast<uint32_t>(packets.size());
       context.defer_acks = defer_acks;
       context.join_acks = join_acks;
+      context.side_port = side_port;
       context.datagram_bytes = datagram_bytes;
       context.probe_bytes = std::exchange(probe_bytes, 0);
       last = qp->poll_transmit(context);
@@ -413,6 +414,7 @@ class Side {
   uint64_t read_allowance = uint64_t{1} << 40;
   size_t storage_bytes = 65'000;
   uint32_t datagram_bytes = 1252;
+  bool side_port = false;
   uint32_t probe_bytes = 0;  // once
   bool defer_acks = false;
   bool join_acks = false;

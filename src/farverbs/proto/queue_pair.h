@@ -92,6 +92,8 @@ struct TransmitContext {
   bool paced = false;
   // An acknowledgement may share the datagram of what it follows.
   bool join_acks = false;
+  // The burst may leave from a port that nobody is to answer to.
+  bool side_port = false;
 };
 
 enum class TransmitStatus : uint8_t {

@@ -14,6 +14,7 @@ struct FarBase {
   uint16_t number_high = 0;  // packet number bits 24 to 39
   bool last = false;         // the message's last byte is in this packet
   bool repairable = false;   // belongs to a block of forward error correction
+  bool side_port = false;    // it comes from a port that nobody answers to: no change of address
   uint8_t reserved = 0;
   // How often the sender wants acknowledgements: one for every 2^ack_ratio packets, and at the
   // latest 2^ack_delay * 16 us (0: at once) after a packet arrived.
@@ -26,9 +27,9 @@ struct FarBase {
 
   static constexpr auto kFields = std::tuple(
       bind_field(&FarBase::number_high, {0, 0, 16}), bind_field(&FarBase::last, {2, 0, 1}),
-      bind_field(&FarBase::repairable, {2, 1, 1}), bind_field(&FarBase::reserved, {2, 2, 6}),
-      bind_field(&FarBase::ack_ratio, {3, 0, 4}), bind_field(&FarBase::ack_delay, {3, 4, 4}),
-      bind_field(&FarBase::message, {4, 0, 32}));
+      bind_field(&FarBase::repairable, {2, 1, 1}), bind_field(&FarBase::side_port, {2, 2, 1}),
+      bind_field(&FarBase::reserved, {2, 3, 5}), bind_field(&FarBase::ack_ratio, {3, 0, 4}),
+      bind_field(&FarBase::ack_delay, {3, 4, 4}), bind_field(&FarBase::message, {4, 0, 32}));
 };
 FV_CHECK_LAYOUT(FarBase);
 
