@@ -555,7 +555,6 @@ bool Loop::flush_burst(Time now) {
   port_blocked_ = false;
   port_retry_ = Time::never();
   burst_path_->line->in_flow = burst_.bytes().size() >= kSmallBurst;
-  if (burst_path_->line->in_flow) large_sent_ = now;
   begin_burst();
   bursts_left_ -= std::min(bursts_left_, 1u);
   return true;

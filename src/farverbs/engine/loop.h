@@ -90,8 +90,6 @@ class Loop {
   bool drained() const { return drained_; }
   // What arrived last was a large burst: more of a long message is likely to follow.
   bool streaming() const { return streaming_; }
-  // A large burst has left lately: acknowledgements are likely to follow.
-  bool sending(Time now) const { return now < large_sent_ + Duration::milliseconds(1); }
   // When step must run though nothing arrives and nobody posts.
   Time next_deadline() const;
 
@@ -239,7 +237,6 @@ class Loop {
   uint32_t bursts_left_ = 0;     // of this step's budget
   bool drained_ = false;
   bool streaming_ = false;
-  Time large_sent_;
   bool port_blocked_ = false;  // burst_ waits for room in the port
   Time port_retry_ = Time::never();
   Time tidy_due_ = Time::never();

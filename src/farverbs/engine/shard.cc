@@ -223,16 +223,15 @@ void Shard::background_turn() {
       if (loop_.drained()) moved = false;
     }
     if (any) linger_.dealt(io::os_now());
-    const bool in_stream = loop_.streaming() || loop_.sending(now);
-    yield = (any && loop_.streaming()) || (in_stream && linger_.worth(now));
+    yield = (any && loop_.streaming()) || linger_.worth(now);
     deadline = moved || yield ? Time() : loop_.next_deadline();
     // Set under the lock: every later step by others compares its deadline with this.
     background_sleeps_until_.store(deadline.ns(), std::memory_order_seq_cst);
   }
   habit_.background_turn(any);
   if (any) followers_.notify();
-  // In the midst of a long message it lets others run and looks once more before it sleeps, or for
-  // longer where bursts come close: a peer on the same processor sends all that it may, instead of
+  // In the midst of a long message it lets others run and looks once more before it sleeps, and for
+  // longer where things come close: a peer on the same processor sends all that it may, instead of
   // waking this thread for each burst.
   if (yield) ::sched_yield();
   if (deadline > io::os_now() && !loop_.has_work() && !polling_.load(std::memory_order_seq_cst) &&
