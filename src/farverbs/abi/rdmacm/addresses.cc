@@ -1,5 +1,6 @@
 // Addresses: binding, resolving and routes; and the options of an identifier. rdma_bind_addr(3),
 // rdma_resolve_addr(3), rdma_resolve_route(3), rdma_listen(3), rdma_set_option(3).
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -53,6 +54,17 @@ Result<uint16_t> claim_some_port(Id& id, const IpAddress& address) {
   return Error{EADDRNOTAVAIL, "no port is free"};
 }
 
+// Where there is a device of a network, who binds to loopback is told of no device yet, as the
+// kernel has it: a peer that asks or is asked decides it. libfabric, which binds to localhost to
+// learn what there is, would else look at the loopback device alone.
+bool decides_device(const Nics& nics, const Nics::Place& place, const IpAddress& address) {
+  if (!address.is_loopback()) return true;
+  return std::none_of(nics.all().begin(), nics.all().end(), [&](const auto& nic) {
+    ibv_gid gid{};
+    return nic.get() != place.nic && ibv_query_gid(nic->context, 1, 0, &gid) == 0;
+  });
+}
+
 Result<void> bind(Library& library, Id& id, const Endpoint& wanted) {
   FV_TRY(library.agent());
   const bool any = wanted.address.is_unspecified();
@@ -73,7 +85,13 @@ Result<void> bind(Library& library, Id& id, const Endpoint& wanted) {
   }
   set_local(id, {wanted.address, port});
   id.bound_to_any = any;
-  if (!any) set_place(id, place);
+  if (!any) {
+    set_place(id, place);
+    if (!decides_device(library.nics, place, wanted.address)) {
+      id.verbs = nullptr;
+      id.pd = nullptr;
+    }
+  }
   id.state = IdState::kBound;
   if (id.sockets.empty()) return {};
   Result<void> watched = library.watch(id);

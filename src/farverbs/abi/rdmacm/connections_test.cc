@@ -1,6 +1,7 @@
 // Connections through the public interface, as the manual pages of librdmacm describe them.
 #include <fcntl.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -82,6 +83,36 @@ TEST(Connections, NobodyListens) {
   Next rejected(ends.client.channel);
   EXPECT_EQ(rejected.name(), "RDMA_CM_EVENT_REJECTED");
   EXPECT_EQ(rejected->status, 8);
+}
+
+bool is_of_a_network(ibv_context* context) {
+  ibv_gid gid{};
+  constexpr uint8_t kV4[] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 127};
+  constexpr uint8_t kV6[] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+  return ibv_query_gid(context, 1, 0, &gid) == 0 && std::memcmp(gid.raw, kV4, sizeof kV4) != 0 &&
+         std::memcmp(gid.raw, kV6, sizeof kV6) != 0;
+}
+
+// libfabric binds to localhost and looks only at the device that it is told of then.
+TEST(Connections, ToBindToLoopbackDecidesNoDeviceIfThereIsAnother) {
+  int count = 0;
+  ibv_context** devices = rdma_get_devices(&count);
+  ASSERT_NE(devices, nullptr);
+  const bool another = std::any_of(devices, devices + count, is_of_a_network);
+  rdma_free_devices(devices);
+  Channel channel;
+  rdma_cm_id* id = nullptr;
+  ASSERT_EQ(rdma_create_id(channel.channel, &id, nullptr, RDMA_PS_UDP), 0);
+  sockaddr_in any_port = loopback(0);
+  ASSERT_EQ(rdma_bind_addr(id, generic(any_port)), 0);
+  EXPECT_EQ(id->verbs == nullptr, another);
+  // A QP is on the device that has the address all the same.
+  ibv_qp_init_attr attributes = qp_attributes(IBV_QPT_UD);
+  ASSERT_EQ(rdma_create_qp(id, nullptr, &attributes), 0) << std::strerror(errno);
+  ASSERT_NE(id->verbs, nullptr);
+  EXPECT_FALSE(is_of_a_network(id->verbs));
+  rdma_destroy_qp(id);
+  EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
 // qperf tells its port before it listens.

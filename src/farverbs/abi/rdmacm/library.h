@@ -143,6 +143,10 @@ void set_remote(Id& id, const Endpoint& remote);
 void set_place(Id& id, const Nics::Place& place);
 void fill_path_record(Id& id);
 
+// The identifier with the device that it is on, and that device's default domain, whether it has
+// been told of it or not; nullptr: it is on none.
+Id* with_device(rdma_cm_id* id);
+
 // Of the QP that is the identifier's: what rdma_connect() and rdma_accept() do with it.
 int to_ready(Id& id);     // INIT, RTR, RTS for what the connection's ends have agreed on
 int to_error(Id& id);     // ERR

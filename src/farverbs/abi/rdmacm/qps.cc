@@ -115,16 +115,6 @@ void destroy_cqs(Id& id) {
   destroy(id.recv_cq_channel, id.recv_cq, id.own_recv_cq);
 }
 
-// The identifier, if it has a device; and its default domain.
-Id* with_device(rdma_cm_id* id) {
-  Library& library = Library::get();
-  const std::lock_guard lock(library.mutex);
-  if (!library.alive(id) || id->verbs == nullptr) return nullptr;
-  Nic& nic = *of(id)->nic;
-  if (nic.pd == nullptr) nic.pd = ibv_alloc_pd(nic.context);
-  return of(id);
-}
-
 // Of what both kinds of attributes have; `create` makes the QP.
 template <typename Attributes, typename Create>
 int create_qp(Id& id, ibv_pd* pd, Attributes& attr, Create create) {
@@ -166,6 +156,16 @@ int create_qp(Id& id, ibv_pd* pd, Attributes& attr, Create create) {
 }
 
 }  // namespace
+
+Id* with_device(rdma_cm_id* id) {
+  Library& library = Library::get();
+  const std::lock_guard lock(library.mutex);
+  if (!library.alive(id) || of(id)->nic == nullptr) return nullptr;
+  Nic& nic = *of(id)->nic;
+  if (nic.pd == nullptr) nic.pd = ibv_alloc_pd(nic.context);
+  id->verbs = nic.context;
+  return of(id);
+}
 
 int to_ready(Id& id) {
   ibv_qp_attr attr{};

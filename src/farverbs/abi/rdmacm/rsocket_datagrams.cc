@@ -135,6 +135,7 @@ Datagrams::Outlet* Datagrams::outlet_at(const IpAddress& local) {
   // Any port of the port space: the one that peers know is the UDP socket's.
   sockaddr_storage address = to_sockaddr({local, 0});
   if (rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&address)) != 0) return nullptr;
+  if (with_device(id) == nullptr) return nullptr;
   id->send_cq_channel = id->recv_cq_channel = ibv_create_comp_channel(id->verbs);
   if (id->recv_cq_channel == nullptr) return nullptr;
   ::fcntl(id->recv_cq_channel->fd, F_SETFL, O_NONBLOCK);
