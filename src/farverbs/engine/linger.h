@@ -1,6 +1,7 @@
-// Linger: whether it pays to go on looking for what comes next instead of sleeping until it comes. A sleep costs both sides: the peer wakes this thread in its send call (an interrupt to
-// another processor), and this thread is late. Bursts that follow one another within about that
-// time are better waited for; on a slower line that would only burn a processor.
+// Linger: whether it pays to go on looking for what comes next instead of sleeping until it comes.
+// A sleep costs both sides: the peer wakes this thread in its send call (an interrupt to another
+// processor), and this thread is late. Bursts that follow one another within about that time are
+// better waited for; on a slower line that would only burn a processor.
 #pragma once
 
 #include <algorithm>

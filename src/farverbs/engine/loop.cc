@@ -282,7 +282,10 @@ void Loop::credit(Time now, Path& path, const proto::Feedback& feedback) {
       urgent -=
           std::min(urgent, feedback.acked_bytes + feedback.lost_bytes + feedback.withdrawn_bytes);
     }
-    if (feedback.timed_out) path.far.time_out(now);
+    if (feedback.timed_out) {
+      path.far.time_out(now);
+      path.line->bursts_since_timeout = 0;
+    }
     return;
   }
   if (feedback.acked_bytes != 0 || feedback.lost_bytes != 0 || feedback.has_rtt) {
@@ -531,15 +534,16 @@ void Loop::begin_burst() {
   burst_sideways_ = false;
 }
 
-// Where the copy into the kernel is most of the cost. What a translator on the way, if there is
-// one, shall remember, is the port that is answered to: that sends now and then, and whatever is
-// not part of a stream.
+// To near peers, where the system call is most of the cost. What a translator on the way, if there
+// is one, shall remember, is the port that is answered to: that sends now and then, and whenever
+// nobody has answered lately, because where those packets come from may be news.
 bool Loop::goes_sideways(Path& path) {
   constexpr uint32_t kBurstsForEachFromOwnPort = 64;
   FarLine& line = *path.line;
   const Duration rtt = line.min_rtt();
-  return line.in_flow && rtt > Duration() && rtt < kNear &&
-         ++line.side_bursts % kBurstsForEachFromOwnPort != 0;
+  if (rtt <= Duration() || rtt >= kNear) return false;
+  const uint32_t n = ++line.bursts_since_timeout;
+  return n > kBurstsForEachFromOwnPort && n % kBurstsForEachFromOwnPort != 0;
 }
 
 bool Loop::flush_burst(Time now) {
@@ -554,7 +558,6 @@ bool Loop::flush_burst(Time now) {
   // A burst that was too big or failed is a loss like any other; the port has counted it.
   port_blocked_ = false;
   port_retry_ = Time::never();
-  burst_path_->line->in_flow = burst_.bytes().size() >= kSmallBurst;
   begin_burst();
   bursts_left_ -= std::min(bursts_left_, 1u);
   return true;

@@ -157,8 +157,7 @@ struct FarLine {
     if (control != nullptr) return control->min_rtt();
     return controller != nullptr ? controller->min_rtt() : Duration();
   }
-  bool in_flow = false;  // the last burst was a large one
-  uint32_t side_bursts = 0;
+  uint32_t bursts_since_timeout = 0;
   cc::Pacer pacer{kSegmentBytes};
   cc::Pacer urgent_pacer{kSegmentBytes};
   MtuSearch mtu;

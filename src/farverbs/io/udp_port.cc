@@ -92,8 +92,8 @@ bool UdpPort::map_buffers() {
 
 SendStatus UdpPort::send(const TxFlow& flow, const wire::TxBurst& burst) {
   if (burst.empty()) return SendStatus::kSent;
-  if (flow.any_port && may_splice_) {
-    if (const auto status = send_spliced(flow, burst)) return *status;
+  if (flow.any_port && !no_side_) {
+    if (const auto status = send_aside(flow, burst)) return *status;
   }
   if (!(flow.destination == destination_)) set_destination(flow.destination);
   if (flow.traffic_class != traffic_class_) adopt(flow.traffic_class);
@@ -109,17 +109,19 @@ SendStatus UdpPort::send(const TxFlow& flow, const wire::TxBurst& burst) {
   return send_one_by_one(flow, burst);
 }
 
-std::optional<SendStatus> UdpPort::send_spliced(const TxFlow& flow, const wire::TxBurst& burst) {
-  if (burst.bytes().size() < SpliceSender::kLeastBytes) return std::nullopt;
-  if (splice_ == nullptr) {
-    may_splice_ = socket_.max_segments > 1 && !socket_.link_local;
-    if (may_splice_) splice_ = SpliceSender::open(socket_.local.address);
-    may_splice_ = splice_ != nullptr;
-    return std::nullopt;  // this burst is elsewhere
+std::optional<SendStatus> UdpPort::send_aside(const TxFlow& flow, const wire::TxBurst& burst) {
+  if (side_ == nullptr) {
+    no_side_ = socket_.max_segments <= 1 || socket_.link_local;
+    if (no_side_) return std::nullopt;
+    side_ = std::make_unique<SideSender>(socket_.local.address);
   }
-  if (!splice_->holds(burst.bytes())) return std::nullopt;
-  const SendStatus status = splice_->send(flow, burst);
-  may_splice_ = !splice_->refused();
+  // It is in the ring from the next one on.
+  if (burst.bytes().size() >= SideSender::kLeastBytes && !side_->can_splice(burst) &&
+      side_->prepare_splicing()) {
+    return std::nullopt;
+  }
+  const SendStatus status = side_->send(flow, burst);
+  no_side_ = side_->refused();
   switch (status) {
     case SendStatus::kSent:
       return sent(burst);
@@ -127,7 +129,7 @@ std::optional<SendStatus> UdpPort::send_spliced(const TxFlow& flow, const wire::
       ++counters_.send_would_block;
       return status;
     case SendStatus::kFailed:
-      if (!may_splice_) return std::nullopt;
+      if (no_side_) return std::nullopt;
       [[fallthrough]];
     default:
       ++counters_.send_failures;
@@ -137,7 +139,7 @@ std::optional<SendStatus> UdpPort::send_spliced(const TxFlow& flow, const wire::
 
 std::vector<int> UdpPort::sockets() const {
   std::vector<int> sockets;
-  if (splice_ != nullptr) sockets = splice_->sockets();
+  if (side_ != nullptr) sockets = side_->sockets();
   sockets.push_back(socket_.fd.get());
   return sockets;
 }

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "farverbs/io/port.h"
+#include "farverbs/io/side_sender.h"
 #include "farverbs/io/socket_address.h"
-#include "farverbs/io/splice_sender.h"
 #include "farverbs/io/udp_socket.h"
 
 namespace farverbs::io {
@@ -29,7 +29,7 @@ class UdpPort final : public Port {
   const PortLimits& limits() const override { return limits_; }
   const PortCounters& counters() const override { return counters_; }
   std::span<std::byte> staging() override {
-    return splice_ != nullptr ? splice_->staging() : std::span<std::byte>();
+    return side_ != nullptr ? side_->staging() : std::span<std::byte>();
   }
   SendStatus send(const TxFlow& flow, const wire::TxBurst& burst) override;
   size_t receive(std::span<RxBurst> bursts) override;
@@ -62,7 +62,7 @@ class UdpPort final : public Port {
   void set_destination(const Endpoint& destination);
   void adopt(uint8_t traffic_class);
   // Nothing: it goes the way of all others.
-  std::optional<SendStatus> send_spliced(const TxFlow& flow, const wire::TxBurst& burst);
+  std::optional<SendStatus> send_aside(const TxFlow& flow, const wire::TxBurst& burst);
   SendStatus failed(int code, const wire::TxBurst& burst);
   SendStatus sent(const wire::TxBurst& burst);
   bool receive_one(RxBurst& burst);
@@ -81,8 +81,8 @@ class UdpPort final : public Port {
 
   Endpoint destination_;  // of destination_address_
   SocketAddress destination_address_;
-  std::unique_ptr<SpliceSender> splice_;  // from the first burst on that may leave by it
-  bool may_splice_ = true;
+  std::unique_ptr<SideSender> side_;  // from the first burst on that may leave by it
+  bool no_side_ = false;
   std::vector<mmsghdr> tx_messages_;  // only without GSO
   std::vector<iovec> tx_data_;
 

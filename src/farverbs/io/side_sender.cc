@@ -1,4 +1,4 @@
-#include "farverbs/io/splice_sender.h"
+#include "farverbs/io/side_sender.h"
 
 #include <netinet/in.h>
 #include <netinet/udp.h>
@@ -35,24 +35,27 @@ bool set(int fd, int level, int option, int value) {
 
 }  // namespace
 
-std::unique_ptr<SpliceSender> SpliceSender::open(const IpAddress& local) {
-  static const bool offered = kernel_splices();
-  if (!offered) return nullptr;
-  FileDescriptor memory(::memfd_create("farverbs-bursts", MFD_CLOEXEC));
-  constexpr size_t kBytes = kSlots * kSlotBytes;
-  if (!memory.valid() || ::ftruncate(memory.get(), kBytes) != 0) return nullptr;
-  void* ring =
-      ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, memory.get(), 0);
-  if (ring == MAP_FAILED) return nullptr;
-  return std::unique_ptr<SpliceSender>(
-      new SpliceSender(local, std::move(memory), static_cast<std::byte*>(ring)));
+SideSender::~SideSender() {
+  if (ring_ != nullptr) ::munmap(ring_, kSlots * kSlotBytes);
 }
 
-SpliceSender::~SpliceSender() { ::munmap(ring_, kSlots * kSlotBytes); }
+bool SideSender::prepare_splicing() {
+  if (ring_ != nullptr || no_ring_) return ring_ != nullptr;
+  no_ring_ = true;
+  if (!kernel_splices()) return false;
+  memory_ = FileDescriptor(::memfd_create("farverbs-bursts", MFD_CLOEXEC));
+  constexpr size_t kBytes = kSlots * kSlotBytes;
+  if (!memory_.valid() || ::ftruncate(memory_.get(), kBytes) != 0) return false;
+  void* ring =
+      ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, memory_.get(), 0);
+  if (ring == MAP_FAILED) return false;
+  ring_ = static_cast<std::byte*>(ring);
+  return true;
+}
 
-SpliceSender::Connection* SpliceSender::connection_to(const Endpoint& to) {
+SideSender::Connection* SideSender::connection_to(const Endpoint& to) {
   for (Connection& known : connections_) {
-    if (known.fd.valid() && known.to == to) return &known;
+    if (known.to == to && known.fd.valid()) return &known;
   }
   const bool v4 = to.address.is_v4();
   FileDescriptor fd(
@@ -77,7 +80,7 @@ SpliceSender::Connection* SpliceSender::connection_to(const Endpoint& to) {
   return &place;
 }
 
-bool SpliceSender::adopt(Connection& connection, const TxFlow& flow, size_t segment_size) const {
+bool SideSender::adopt(Connection& connection, const TxFlow& flow, size_t segment_size) {
   const int fd = connection.fd.get();
   const bool v4 = connection.to.address.is_v4();
   if (connection.segment_size != segment_size) {
@@ -98,30 +101,42 @@ bool SpliceSender::adopt(Connection& connection, const TxFlow& flow, size_t segm
   return true;
 }
 
-SendStatus SpliceSender::send(const TxFlow& flow, const wire::TxBurst& burst) {
+SendStatus SideSender::send(const TxFlow& flow, const wire::TxBurst& burst) {
   Connection* const connection = connection_to(flow.destination);
-  if (connection == nullptr || !adopt(*connection, flow, burst.segment_size())) {
+  // One datagram no longer than the socket's segments needs no other setting.
+  const bool fits = burst.count() == 1 && connection != nullptr &&
+                    burst.segment_size() <= connection->segment_size;
+  if (connection == nullptr ||
+      !adopt(*connection, flow, fits ? connection->segment_size : burst.segment_size())) {
     refused_ = true;
     return SendStatus::kFailed;
   }
-  const size_t size = burst.bytes().size();
   // What a socket was told of an earlier datagram (ICMP) fails the next call, once.
   for (int attempts = 0;; ++attempts) {
-    off_t at = static_cast<off_t>(next_ * kSlotBytes);
-    const ssize_t sent = ::sendfile(connection->fd.get(), memory_.get(), &at, size);
-    if (sent > 0) {
-      next_ = (next_ + 1) % kSlots;
-      // The kernel took less than one send's worth: datagrams were cut, and so it would go on.
-      refused_ = static_cast<size_t>(sent) < size;
-      return SendStatus::kSent;
-    }
-    if (sent == 0) errno = EINVAL;
-    if (errno == ECONNREFUSED && attempts == 0) continue;
-    return failed(errno);
+    const SendStatus status = can_splice(burst) ? splice(*connection, burst.bytes().size())
+                                                : send_copied(*connection, burst.bytes());
+    if (status != SendStatus::kFailed || errno != ECONNREFUSED || attempts > 0) return status;
   }
 }
 
-SendStatus SpliceSender::failed(int code) {
+SendStatus SideSender::splice(const Connection& connection, size_t bytes) {
+  auto at = static_cast<off_t>(next_ * kSlotBytes);
+  const ssize_t sent = ::sendfile(connection.fd.get(), memory_.get(), &at, bytes);
+  if (sent == 0) errno = EINVAL;
+  if (sent <= 0) return failed(errno);
+  next_ = (next_ + 1) % kSlots;
+  // The kernel took less than one send's worth: datagrams were cut, and so it would go on.
+  refused_ = static_cast<size_t>(sent) < bytes;
+  return SendStatus::kSent;
+}
+
+SendStatus SideSender::send_copied(const Connection& connection, std::span<const std::byte> bytes) {
+  return ::send(connection.fd.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) >= 0
+             ? SendStatus::kSent
+             : failed(errno);
+}
+
+SendStatus SideSender::failed(int code) {
   if (code == EAGAIN || code == ENOBUFS || code == ENOMEM) return SendStatus::kWouldBlock;
   if (code == EMSGSIZE) return SendStatus::kTooBig;
   if (code != ECONNREFUSED && code != ENETUNREACH && code != EHOSTUNREACH && code != ENETDOWN) {
@@ -130,7 +145,7 @@ SendStatus SpliceSender::failed(int code) {
   return SendStatus::kFailed;
 }
 
-std::vector<int> SpliceSender::sockets() const {
+std::vector<int> SideSender::sockets() const {
   std::vector<int> sockets;
   for (const Connection& connection : connections_) {
     if (connection.fd.valid()) sockets.push_back(connection.fd.get());
