@@ -119,12 +119,13 @@ class Members {
     peer_ = UdpPort::open(options).value();
   }
 
-  void send_to(uint8_t slot, uint32_t id) {
+  void send_to(uint8_t slot, uint32_t id) { send_to_qpn(slot, 0x77, id); }
+  void send_to_qpn(uint8_t slot, uint8_t low_byte, uint32_t id) {
     OwnedBurst burst(kDatagramBytes);
     std::byte* d = burst->append(kDatagramBytes);
     std::fill_n(d, kDatagramBytes, std::byte{0});
     d[5] = std::byte{slot};
-    d[7] = std::byte{0x77};
+    d[7] = std::byte{low_byte};
     store_be(d + 12, id);
     TxFlow flow;
     flow.destination = shared_;
@@ -160,6 +161,18 @@ class Members {
                                   << " datagrams were not answered, one for slot "
                                   << int{expected.begin()->second};
     return misdelivered;
+  }
+
+  // Whether some member took a datagram to QP1, and which; from the same source port each time.
+  std::optional<uint8_t> who_manages(int patience_ms) {
+    const uint32_t id = next_id_++;
+    send_to_qpn(0, 1, id);
+    for (;;) {
+      const auto answers = receive_datagrams(*peer_, 1, patience_ms);
+      if (answers.empty()) return std::nullopt;
+      const Answer answer = Answer::load(answers[0].bytes.data());
+      if (answer.id == id) return answer.slot;  // and not one to an earlier datagram
+    }
   }
 
   // Until the kernel gives each member its own, which takes a repair; false after some time.
@@ -260,6 +273,35 @@ TEST(SharedPort, StoppedMemberHoldsNobodyUp) {
   members.resume(1);
   members.use_new_peer();
   EXPECT_TRUE(members.becomes_right());
+}
+
+// Connections are asked for at QP1, which is no member's own: who asks again reaches another.
+TEST(SharedPort, StoppedMemberHoldsNoConnectionsUp) {
+  Members members("127.0.0.1");
+  for (size_t i = 0; i < 3; ++i) members.join();
+  for (const uint8_t stopped : {0, 1}) {
+    members.stop(stopped);
+    std::optional<uint8_t> who;
+    for (int i = 0; i < 100 && !who; ++i) who = members.who_manages(20);
+    ASSERT_TRUE(who.has_value());
+    EXPECT_NE(*who, stopped);
+    members.resume(stopped);
+  }
+}
+
+TEST(SharedPort, NewMemberSeesWhoIsStopped) {
+  Members members("127.0.0.1");
+  for (size_t i = 0; i < 3; ++i) members.join();
+  members.stop(0);
+  members.join();
+  // A quarter of the datagrams would get no answer. The new member's probes take their time.
+  constexpr int kInARow = 40;
+  int answered = 0;
+  const Time end = os_now() + Duration::seconds(30);
+  while (answered < kInARow && os_now() < end) {
+    answered = members.who_manages(200) ? answered + 1 : 0;
+  }
+  EXPECT_EQ(answered, kInARow);
 }
 
 TEST(SharedPort, MemberWhoseDatagramsGoToAStoppedOneRepairsByAsking) {

@@ -6,17 +6,34 @@
 #include <vector>
 
 #include "farverbs/base/byte_order.h"
+#include "farverbs/base/ids.h"
 
 namespace farverbs::io {
 namespace {
 
 // A program sees the UDP payload at offset 0.
 constexpr uint32_t kOpcodeOffset = 0;
+constexpr uint32_t kQpnWord = 4;     // a reserved byte and the QPN
 constexpr uint32_t kSlotOffset = 5;  // of a probe: the index it shall go to
 constexpr std::byte kMark{0x46};
 constexpr std::byte kVersion{1};
 
 sock_filter load_byte(uint32_t offset) { return BPF_STMT(BPF_LD | BPF_B | BPF_ABS, offset); }
+
+// For a datagram to QP1: a random one of the indices, which are at least one.
+std::vector<sock_filter> for_management(const std::vector<uint32_t>& indices) {
+  const auto random = static_cast<uint32_t>(SKF_AD_OFF + SKF_AD_RANDOM);
+  std::vector<sock_filter> part{
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, random),
+      BPF_STMT(BPF_ALU | BPF_MOD | BPF_K, static_cast<uint32_t>(indices.size())),
+  };
+  for (uint32_t i = 0; i + 1 < indices.size(); ++i) {
+    part.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, i, 0, 1));
+    part.push_back(BPF_STMT(BPF_RET | BPF_K, indices[i]));
+  }
+  part.push_back(BPF_STMT(BPF_RET | BPF_K, indices.back()));
+  return part;
+}
 
 }  // namespace
 
@@ -27,13 +44,28 @@ void SteeringTable::put(uint8_t slot, uint8_t index) {
   index_[slot] = slot == index ? int16_t{kOwnNumber} : int16_t{index};
 }
 
-Result<void> attach_steering(int fd, const SteeringTable& table) {
+Result<void> attach_steering(int fd, const SteeringTable& table, const std::bitset<kSlots>& awake) {
   std::vector<sock_filter> program;
   program.push_back(load_byte(kOpcodeOffset));
   program.push_back(
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, std::to_integer<uint32_t>(SteeringProbe::kOpcode), 0, 2));
   program.push_back(load_byte(kSlotOffset));
   program.push_back(BPF_STMT(BPF_RET | BPF_A, 0));
+  std::vector<uint32_t> members;
+  for (uint32_t slot = 0; slot < kSlots; ++slot) {
+    if (awake[slot]) {
+      members.push_back(static_cast<uint32_t>(table.index_of(static_cast<uint8_t>(slot))));
+    }
+  }
+  if (!members.empty()) {
+    const std::vector<sock_filter> part = for_management(members);
+    program.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kQpnWord));
+    program.push_back(BPF_STMT(BPF_ALU | BPF_AND | BPF_K, Qpn::kMask));
+    // Jumps on a condition reach no further than 255 instructions.
+    program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kManagementQpn.value(), 1, 0));
+    program.push_back(BPF_STMT(BPF_JMP | BPF_JA, static_cast<uint32_t>(part.size())));
+    program.insert(program.end(), part.begin(), part.end());
+  }
   program.push_back(load_byte(kSlotOffset));
   for (uint32_t slot = 0; slot < kSlots; ++slot) {
     const int index = table.index_of(static_cast<uint8_t>(slot));

@@ -3,10 +3,13 @@
 // the destination QPN, at payload offset 5, and returns the index of a socket in the kernel's list.
 // The list is in the order of binding, but when a member leaves, the last one takes its place, and
 // nobody is told. So a member finds out who is where by probes: datagrams that the same program
-// delivers to the index they carry, and which the receiver answers with its slot.
+// delivers to the index they carry, and which the receiver answers with its slot. What is for QP1
+// any member can pass on to whom it concerns: each datagram goes to one at random of those that
+// have answered, so that who sends again reaches another than the one that is stopped.
 #pragma once
 
 #include <array>
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -32,8 +35,10 @@ class SteeringTable {
   std::array<int16_t, kSlots> index_;
 };
 
-// Replaces the program of all sockets that share the socket's (address, port).
-Result<void> attach_steering(int fd, const SteeringTable& table);
+// Replaces the program of all sockets that share the socket's (address, port). `awake` are the
+// slots whose members take what is for QP1; none: slot 0 does.
+Result<void> attach_steering(int fd, const SteeringTable& table,
+                             const std::bitset<kSlots>& awake = {});
 
 // A probe or its answer. The first byte is a reserved BTH opcode (of the congestion notification
 // group), so that no receiver takes it for a packet.

@@ -37,7 +37,7 @@ Result<SteeringRepair> SteeringRepair::create(const Endpoint& shared, int shared
 }
 
 void SteeringRepair::attach() {
-  if (attach_steering(shared_fd_, table_).ok()) ++programs_attached_;
+  if (attach_steering(shared_fd_, table_, awake_).ok()) ++programs_attached_;
   // Without a program the kernel spreads datagrams by hash: slow, for most are forwarded, but
   // right.
 }
@@ -73,7 +73,7 @@ void SteeringRepair::start(Time now) {
   before_ = table_;
   nonce_ = nonces_.next();
   deadline_ = now + kAnswerTime;
-  unanswered_ = live_slots(shared_);
+  unanswered_ = live_ = live_slots(shared_);
   const size_t indices = std::min(unanswered_.count() + kSpareIndices, kSlots);
   const SocketAddress to(Endpoint{probe_address(shared_), shared_.port});
   for (size_t i = 0; i < indices; ++i) {
@@ -89,6 +89,7 @@ void SteeringRepair::start(Time now) {
 
 void SteeringRepair::collect() {
   const SteeringTable known = table_;
+  const std::bitset<kSlots> known_awake = awake_;
   std::array<std::byte, SteeringProbe::kBytes + 1> bytes;
   for (size_t i = 0; i < 2 * kSlots; ++i) {
     const ssize_t length = ::recv(fd_.get(), bytes.data(), bytes.size(), 0);
@@ -99,15 +100,20 @@ void SteeringRepair::collect() {
     // twice; probes are sent in order, and the first answer is the true one.
     if (!unanswered_[reply->slot]) continue;
     unanswered_[reply->slot] = false;
+    awake_[reply->slot] = true;
     table_.put(reply->slot, reply->index);
   }
-  if (!(table_ == known)) attach();
+  if (!(table_ == known) || awake_ != known_awake) attach();
 }
 
 void SteeringRepair::finish(Time now) {
   probing_ = false;
+  // Who answers late is awake again.
+  const std::bitset<kSlots> answered = live_ & ~unanswered_;
+  const bool some_sleep = answered.any() && awake_ != answered;
+  if (some_sleep) awake_ = answered;
   // Another member may have attached a program out of older knowledge in the meantime.
-  if (table_ == before_) attach();
+  if (table_ == before_ || some_sleep) attach();
   const bool useful = !(table_ == before_);
   pause_ = useful ? kShortestPause : std::clamp(pause_ * 2, kShortestPause, kLongestPause);
   next_round_ = now + pause_;

@@ -55,7 +55,9 @@ class SteeringRepair {
   bool requested_ = false;
   bool probing_ = false;
   uint64_t nonce_ = 0;
+  std::bitset<kSlots> live_;  // when the round began
   std::bitset<kSlots> unanswered_;
+  std::bitset<kSlots> awake_;  // of those that answered; a stopped process's is not among them
   Time deadline_;
   Time next_round_;
   Duration pause_;
