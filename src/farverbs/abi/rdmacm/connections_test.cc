@@ -1,8 +1,12 @@
 // Connections through the public interface, as the manual pages of librdmacm describe them.
 #include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
+#include <string>
 #include <thread>
 
 #include "farverbs/abi/rdmacm/rdmacm_testing.h"
@@ -113,6 +117,55 @@ TEST(Connections, ToBindToLoopbackDecidesNoDeviceIfThereIsAnother) {
   EXPECT_FALSE(is_of_a_network(id->verbs));
   rdma_destroy_qp(id);
   EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
+// What a child process of the next test does: connects, and exits at once.
+TEST(Connections, DISABLED_ChildConnectsAndExits) {
+  const char* port = std::getenv("FARVERBS_TEST_PORT");
+  if (port == nullptr) GTEST_SKIP() << "part of another test";
+  sockaddr_in to = loopback(static_cast<uint16_t>(std::atoi(port)));
+  rdma_cm_id* id = nullptr;
+  ASSERT_EQ(rdma_create_id(nullptr, &id, nullptr, RDMA_PS_TCP), 0);
+  ASSERT_EQ(rdma_resolve_addr(id, nullptr, generic(to), 1000), 0);
+  ASSERT_EQ(rdma_resolve_route(id, 1000), 0);
+  Ends::add_qp(id);
+  rdma_conn_param param = Ends::parameters();
+  ASSERT_EQ(rdma_connect(id, &param), 0);
+  std::exit(0);
+}
+
+// Its last messages leave before it ends, also those that the kernel gave to itself.
+TEST(Connections, WhoExitsHasSaidGoodbye) {
+  Ends ends;
+  rdma_conn_param param = Ends::parameters();
+  ::setenv("FARVERBS_TEST_PORT", std::to_string(ntohs(rdma_get_src_port(ends.listener))).c_str(),
+           1);
+  char* const arguments[] = {
+      const_cast<char*>("child"), const_cast<char*>("--gtest_also_run_disabled_tests"),
+      const_cast<char*>("--gtest_filter=Connections.DISABLED_ChildConnectsAndExits"),
+      const_cast<char*>("--gtest_brief=1"), nullptr};
+  for (int i = 0; i < 20; ++i) {
+    pid_t child = -1;
+    ASSERT_EQ(posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, arguments, environ), 0);
+    rdma_cm_id* id = nullptr;
+    {
+      Next request(ends.server.channel);
+      ASSERT_EQ(request.name(), "RDMA_CM_EVENT_CONNECT_REQUEST");
+      id = request->id;
+    }
+    Ends::add_qp(id);
+    ASSERT_EQ(rdma_accept(id, &param), 0);
+    EXPECT_EQ(name_of_next(ends.server.channel), "RDMA_CM_EVENT_ESTABLISHED");
+    {
+      Next end(ends.server.channel);
+      EXPECT_EQ(end.name(), "RDMA_CM_EVENT_DISCONNECTED");
+      EXPECT_EQ(end->status, 0) << "nobody said so: it was found out by asking";
+    }
+    rdma_destroy_qp(id);
+    EXPECT_EQ(rdma_destroy_id(id), 0);
+    EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  }
+  ::unsetenv("FARVERBS_TEST_PORT");
 }
 
 // qperf tells its port before it listens.

@@ -73,6 +73,7 @@ void Library::at_exit() {
   if (!library.agent_) return;
   library.agent_->shut_down(io::os_now());
   while (auto out = library.agent_->poll_transmit()) library.nics.send(*out);
+  library.nics.finish();
 }
 
 Result<proto::CmAgent*> Library::agent() {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <thread>
 
 #include "farverbs/base/byte_order.h"
 #include "farverbs/io/os_clock.h"
@@ -122,6 +123,28 @@ void Nics::poll(Nic& nic) {
     const int count = ibv_poll_cq(nic.cq, 32, completions);
     if (count <= 0) break;
     nic.unpolled -= std::min(nic.unpolled, static_cast<unsigned>(count));
+  }
+}
+
+void Nics::finish() {
+  constexpr Duration kPatience = Duration::milliseconds(250);
+  constexpr int kMoreTurns = 2;
+  const Time end = io::os_now() + kPatience;
+  for (const auto& nic : nics_) {
+    if (nic->gsi == nullptr) continue;
+    // A turn of the device sends and receives; another thread may be in the midst of one.
+    while (nic->unpolled > 0 && io::os_now() < end) {
+      poll(*nic);
+      std::this_thread::yield();
+    }
+    for (int i = 0; i < kMoreTurns; ++i) {
+      ibv_wc completion;
+      ibv_poll_cq(nic->cq, 1, &completion);
+      // Asking a QP waits until a turn that another thread is in is over.
+      ibv_qp_attr attr;
+      ibv_qp_init_attr init;
+      ibv_query_qp(nic->gsi, &attr, IBV_QP_STATE, &init);
+    }
   }
 }
 

@@ -47,6 +47,9 @@ class Nics {
   static bool prepare(Nic& nic);
   // In the calling thread. What cannot be sent is lost, as on any network.
   void send(const proto::CmOutgoing& message);
+  // Before the process ends: sends what is still queued, and passes on what has come to it for
+  // others of this host. Waits a quarter of a second at most.
+  void finish();
 
   // What the device's port can: enum ibv_mtu.
   static ibv_mtu active_mtu(Nic& nic);
