@@ -53,6 +53,9 @@ Result<std::vector<io::Interface>> usable_interfaces() {
   std::erase_if(interfaces, [](const io::Interface& interface) {
     return !is_shown(interface) || gid_order(interface).empty();
   });
+  // Programs take the first device unless told otherwise, and peers are seldom on this host.
+  std::stable_partition(interfaces.begin(), interfaces.end(),
+                        [](const io::Interface& interface) { return !interface.loopback; });
   return interfaces;
 }
 
@@ -227,7 +230,6 @@ ibv_device** ibv_get_device_list(int* num_devices) {
     return nullptr;
   }
   size_t count = 0;
-  // A device with an IPv4 address first: many programs take the first that there is.
   for (const io::Interface& interface : *interfaces) list[count++] = &device_for(interface);
   if (num_devices != nullptr) *num_devices = static_cast<int>(count);
   return list;

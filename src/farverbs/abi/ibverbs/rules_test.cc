@@ -53,6 +53,15 @@ TEST(Devices, DescribeThemselves) {
 }
 
 // Programs compiled before port_cap_flags2 existed hand in a struct that ends with `flags`.
+// Programs take the first one, to reach other machines.
+TEST(Devices, LoopbackIsTheLast) {
+  int count = 0;
+  ibv_device** list = ibv_get_device_list(&count);
+  ASSERT_GE(count, 1);
+  EXPECT_STREQ(ibv_get_device_name(list[count - 1]), "fv_lo");
+  ibv_free_device_list(list);
+}
+
 TEST(Devices, OldPortStructsAreNotOverrun) {
   Node node;
   ASSERT_NE(node.context, nullptr);
