@@ -53,6 +53,14 @@ ReceivedHeader read_header(const ibv_grh& grh) {
   return header;
 }
 
+// Looks at the interface: an address may have gone since the device was bound to it.
+Result<void> expect_present(Context& context, uint8_t index) {
+  FV_ASSIGN(const std::vector<GidEntry> gids, gids_of(*context.owner));
+  if (index < gids.size() && gids[index].present) return {};
+  return invalid("ah_attr.grh.sgid_index is " + std::to_string(index) +
+                 ", whose address has been taken off the interface");
+}
+
 }  // namespace
 
 Result<model::AddressVector> to_vector(Context& context, const ibv_ah_attr& attr) {
@@ -117,6 +125,8 @@ ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
   }
   auto vector = to_vector(*of(pd).owner, *attr);
   if (!vector.ok()) return refuse_null("ibv_create_ah", vector.error());
+  const auto present = expect_present(*of(pd).owner, vector->source_gid_index);
+  if (!present.ok()) return refuse_null("ibv_create_ah", present.error());
   auto* ah = new Ah;
   ah->context = pd->context;
   ah->pd = pd;

@@ -1,6 +1,11 @@
 // Memory in all its forms: windows, re-registration, device memory, on-demand paging, domains; and
 // multicast.
 #include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
 
 #include "farverbs/abi/ibverbs/abi_testing.h"
 
@@ -222,6 +227,40 @@ TEST(Gids, TheOtherAddressesWorkToo) {
   EXPECT_EQ(ibv_create_ah(node.pd, &bad), nullptr);
   EXPECT_EQ(ibv_destroy_qp(a), 0);
   EXPECT_EQ(ibv_destroy_qp(b), 0);
+}
+
+// The next test, in a network of its own with 127.0.0.2.
+TEST(Gids, DISABLED_InOwnNetworkAnAddressGoes) {
+  if (std::getenv("FARVERBS_TEST_OWN_NETWORK") == nullptr) GTEST_SKIP() << "part of another test";
+  Node node;
+  ASSERT_NE(node.context, nullptr);
+  ibv_gid_entry table[32];
+  const ssize_t count = ibv_query_gid_table(node.context, table, 32, 0);
+  const auto* entry = std::find_if(table, table + std::max(count, ssize_t{0}),
+                                   [](const ibv_gid_entry& e) { return e.gid.raw[15] == 2; });
+  ASSERT_NE(entry, table + count);
+  ibv_ah_attr attr = ah_attr(entry->gid, static_cast<int>(entry->gid_index));
+  ibv_ah* ah = ibv_create_ah(node.pd, &attr);
+  ASSERT_NE(ah, nullptr);
+  EXPECT_EQ(ibv_destroy_ah(ah), 0);
+  ASSERT_EQ(std::system("ip address del 127.0.0.2/32 dev lo"), 0);
+  errno = 0;
+  EXPECT_EQ(ibv_create_ah(node.pd, &attr), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+}
+
+TEST(Gids, NoAddressHandleFromAnAddressThatHasGone) {
+  if (std::system("unshare -Urn true 2>/dev/null") != 0) {
+    GTEST_SKIP() << "NOT TESTED: needs user namespaces";
+  }
+  char self[4096] = {};
+  ASSERT_GT(readlink("/proc/self/exe", self, sizeof self - 1), 0);
+  const std::string command =
+      "unshare -Urn sh -c 'ip link set lo up && ip address add 127.0.0.2/32 dev lo && "
+      "FARVERBS_TEST_OWN_NETWORK=1 exec \"$0\" --gtest_also_run_disabled_tests --gtest_brief=1 "
+      "--gtest_filter=Gids.DISABLED_*' '" +
+      std::string(self) + "'";
+  EXPECT_EQ(std::system(command.c_str()), 0);
 }
 
 }  // namespace

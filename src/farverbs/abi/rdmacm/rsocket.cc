@@ -204,10 +204,15 @@ int poll_all(pollfd* fds, nfds_t count, int timeout_ms) {
   }
 }
 
+// No kernel looks at the addresses for us.
+bool is_there(const void* buffer, size_t size) { return buffer != nullptr || size == 0; }
+
 ssize_t send_all(Rsocket& stream, const iovec* pieces, size_t count, int flags) {
   ssize_t total = 0;
+  if (!is_there(pieces, count)) return fail(EFAULT);
   for (size_t i = 0; i < count; ++i) {
     if (pieces[i].iov_len == 0) continue;
+    if (pieces[i].iov_base == nullptr) return total > 0 ? total : fail(EFAULT);
     const ssize_t sent = stream.send(pieces[i].iov_base, pieces[i].iov_len, flags, nullptr);
     if (sent < 0) return total > 0 ? total : sent;
     total += sent;
@@ -218,8 +223,10 @@ ssize_t send_all(Rsocket& stream, const iovec* pieces, size_t count, int flags) 
 
 ssize_t receive_all(Rsocket& stream, const iovec* pieces, size_t count, int flags) {
   ssize_t total = 0;
+  if (!is_there(pieces, count)) return fail(EFAULT);
   for (size_t i = 0; i < count; ++i) {
     if (pieces[i].iov_len == 0) continue;
+    if (pieces[i].iov_base == nullptr) return total > 0 ? total : fail(EFAULT);
     // After the first only what is there.
     const int how = total > 0 && (flags & MSG_WAITALL) == 0 ? flags | MSG_DONTWAIT : flags;
     const ssize_t got =
@@ -296,13 +303,15 @@ int rclose(int socket) {
 
 ssize_t rrecv(int socket, void* buf, size_t len, int flags) {
   const auto stream = find(socket);
-  return stream != nullptr ? stream->receive(buf, len, flags, nullptr, nullptr) : -1;
+  if (stream == nullptr) return -1;
+  return is_there(buf, len) ? stream->receive(buf, len, flags, nullptr, nullptr) : fail(EFAULT);
 }
 
 ssize_t rrecvfrom(int socket, void* buf, size_t len, int flags, sockaddr* src_addr,
                   socklen_t* addrlen) {
   const auto stream = find(socket);
-  return stream != nullptr ? stream->receive(buf, len, flags, src_addr, addrlen) : -1;
+  if (stream == nullptr) return -1;
+  return is_there(buf, len) ? stream->receive(buf, len, flags, src_addr, addrlen) : fail(EFAULT);
 }
 
 ssize_t rrecvmsg(int socket, msghdr* msg, int flags) {
@@ -323,13 +332,15 @@ ssize_t rreadv(int socket, const iovec* iov, int iovcnt) {
 
 ssize_t rsend(int socket, const void* buf, size_t len, int flags) {
   const auto stream = find(socket);
-  return stream != nullptr ? stream->send(buf, len, flags, nullptr) : -1;
+  if (stream == nullptr) return -1;
+  return is_there(buf, len) ? stream->send(buf, len, flags, nullptr) : fail(EFAULT);
 }
 
 ssize_t rsendto(int socket, const void* buf, size_t len, int flags, const sockaddr* dest_addr,
                 socklen_t) {
   const auto stream = find(socket);
-  return stream != nullptr ? stream->send(buf, len, flags, dest_addr) : -1;
+  if (stream == nullptr) return -1;
+  return is_there(buf, len) ? stream->send(buf, len, flags, dest_addr) : fail(EFAULT);
 }
 
 ssize_t rsendmsg(int socket, const msghdr* msg, int flags) {
@@ -393,9 +404,9 @@ int rgetsockname(int socket, sockaddr* addr, socklen_t* addrlen) {
 int rsetsockopt(int socket, int level, int optname, const void* optval, socklen_t optlen) {
   const auto stream = find(socket);
   if (stream == nullptr) return -1;
-  if (optval == nullptr || optlen == 0) return fail(EINVAL);
+  if (optval == nullptr || optlen < sizeof(int)) return fail(EINVAL);
   int value = 0;
-  std::memcpy(&value, optval, std::min<size_t>(optlen, sizeof value));
+  std::memcpy(&value, optval, sizeof value);
   const std::lock_guard lock(stream->mutex());
   return set_number(stream->options(), level, optname, value);
 }

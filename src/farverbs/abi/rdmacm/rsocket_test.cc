@@ -219,7 +219,18 @@ TEST(Rsockets, BadInput) {
   int on = 1;
   EXPECT_EQ(rsetsockopt(fresh, 12345, 1, &on, sizeof on), -1);
   EXPECT_EQ(rsetsockopt(fresh, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on), 0);
+  EXPECT_EQ(rsetsockopt(fresh, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on - 1), -1);
+  EXPECT_EQ(errno, EINVAL);
   EXPECT_EQ(rclose(fresh), 0);
+  Pair pair;
+  const auto refuses = [](ssize_t result) { return result == -1 && errno == EFAULT; };
+  const iovec nowhere{nullptr, 1};
+  EXPECT_TRUE(refuses(rsend(pair.a, nullptr, 1, 0)));
+  EXPECT_TRUE(refuses(rwritev(pair.a, &nowhere, 1)));
+  EXPECT_TRUE(refuses(rwritev(pair.a, nullptr, 1)));
+  EXPECT_TRUE(refuses(rrecv(pair.b, nullptr, 1, 0)));
+  EXPECT_TRUE(refuses(rreadv(pair.b, &nowhere, 1)));
+  EXPECT_EQ(rsend(pair.a, nullptr, 0, 0), 0);
 }
 
 }  // namespace
