@@ -398,10 +398,11 @@ proto::TransmitContext Loop::offer(Time now, const LoopQp& qp, Path& path, bool 
     context.probe_bytes = path.mtu.probe(now);
     context.join_acks = true;
     if (burst_.empty()) burst_sideways_ = goes_sideways(path);
-    context.side_port = burst_sideways_;
-    return context;
   }
-  burst_sideways_ = false;  // a standard packet has joined a burst of them
+  // Not even when one joins a burst of packets that say they do.
+  if (qp.pair.may_write_standard()) burst_sideways_ = false;
+  context.side_port = burst_sideways_;
+  if (far) return context;
   if (qp.pair.qp().type == model::QpType::kRc) {
     path.pacer.set_rate(now, path.requests.rate());
     const uint64_t pace = path.pacer.available(now, kPacedBytes);

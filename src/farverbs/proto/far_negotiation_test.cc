@@ -28,6 +28,7 @@ TEST(FarNegotiation, TheHelloIsEnough) {
   link.run();
   EXPECT_TRUE(link.a.qp->far());
   EXPECT_TRUE(link.b.qp->far());
+  EXPECT_FALSE(link.a.qp->may_write_standard());
   link.a.fill(0, 5'000, 1);
   link.b.receive(kTarget + 10'000, 2'000);
   link.a.write(0, 5'000, link.b, kTarget);

@@ -285,6 +285,7 @@ class Side {
       context.side_port = side_port;
       context.datagram_bytes = datagram_bytes;
       context.probe_bytes = std::exchange(probe_bytes, 0);
+      const bool all_far = !qp->may_write_standard();
       last = qp->poll_transmit(context);
       used += last.request_bytes;
       read_used += last.read_bytes;
@@ -302,6 +303,7 @@ class Side {
           const auto parsed = wire::parse(packets.back());
           EXPECT_TRUE(parsed.ok());
           const bool far = parsed->has(wire::Extension::far_base);
+          EXPECT_TRUE(far || !all_far) << "not what may_write_standard() said";
           EXPECT_EQ(wire::compute_icrc(far ? wire::IcrcFlow::far() : flow, packets.back(),
                                        static_cast<uint16_t>(far ? 0 : i)),
                     parsed->icrc());

@@ -95,6 +95,7 @@ Result<void> QueuePair::use_standard() {
 }
 
 bool QueuePair::far() const { return rc_ != nullptr && rc_->far(); }
+bool QueuePair::may_write_standard() const { return rc_ == nullptr || rc_->may_write_standard(); }
 bool QueuePair::sends_far() const { return rc_ != nullptr && rc_->sends_far(); }
 
 void QueuePair::forget() {

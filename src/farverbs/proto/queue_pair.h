@@ -225,6 +225,9 @@ class QueuePair {
   // What the next poll_transmit() would put in flight is the far transport's: its allowance is of
   // that flight. A QP that is about to change over has something in both now and then.
   bool sends_far() const;
+  // The next poll_transmit() may write packets that are not the far transport's: their ICRC binds
+  // them to the port's own address, as a side port's datagrams are not.
+  bool may_write_standard() const;
 
   // Thread safe, without the loop's lock: checks the state (EINVAL before INIT / RTS as the manual
   // says; in ERR and SQE the request is accepted and flushed) and queues. The caller then sees to

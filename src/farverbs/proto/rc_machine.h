@@ -41,6 +41,11 @@ class RcMachine {
   void use_far();
   void use_standard() { offers_ = false; }
   bool far() const { return requests_far_; }
+  // The next poll_transmit() may write packets of RC.
+  bool may_write_standard() const {
+    return !sends_far() || (responder_ != nullptr &&
+                            (last_words_ || responder_->ready() || responder_->ack_pending()));
+  }
   bool sends_far() const {
     return requests_far_ || (sending() && far_ != nullptr && far_->ready());
   }
