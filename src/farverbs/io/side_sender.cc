@@ -53,6 +53,19 @@ bool SideSender::prepare_splicing() {
   return true;
 }
 
+const SideSender::Connection& SideSender::least_used() const {
+  return *std::min_element(
+      connections_.begin(), connections_.end(),
+      [](const Connection& a, const Connection& b) { return a.last_use < b.last_use; });
+}
+
+bool SideSender::has_place_for(const Endpoint& to) {
+  ++bursts_;
+  const bool known = std::any_of(connections_.begin(), connections_.end(),
+                                 [&](const Connection& c) { return c.to == to && c.fd.valid(); });
+  return known || gives_way(least_used());
+}
+
 SideSender::Connection* SideSender::connection_to(const Endpoint& to) {
   for (Connection& known : connections_) {
     if (known.to == to && known.fd.valid()) return &known;
@@ -74,8 +87,7 @@ SideSender::Connection* SideSender::connection_to(const Endpoint& to) {
   SocketAddress peer(to);
   if (!local_.is_unspecified() && ::bind(fd.get(), &from.generic, from.size) != 0) return nullptr;
   if (::connect(fd.get(), &peer.generic, peer.size) != 0) return nullptr;
-  Connection& place = connections_[replaced_];
-  replaced_ = (replaced_ + 1) % connections_.size();
+  auto& place = const_cast<Connection&>(least_used());
   place = Connection{to, std::move(fd)};
   return &place;
 }
@@ -111,6 +123,7 @@ SendStatus SideSender::send(const TxFlow& flow, const wire::TxBurst& burst) {
     refused_ = true;
     return SendStatus::kFailed;
   }
+  connection->last_use = bursts_;
   // What a socket was told of an earlier datagram (ICMP) fails the next call, once.
   for (int attempts = 0;; ++attempts) {
     const SendStatus status = can_splice(burst) ? splice(*connection, burst.bytes().size())

@@ -46,8 +46,12 @@ class SideSender {
            burst.bytes().data() == staging().data();
   }
 
-  // As Port::send; what can_splice() is spliced. kFailed with `refused()`: this way does not work
-  // here; nothing has left.
+  // True if there is a connection to that peer, or place for one. Of many peers that are busy in
+  // turn only the first get one: to connect anew for each burst would cost more than it saves. To
+  // be asked before each burst.
+  bool has_place_for(const Endpoint& to);
+  // As Port::send, to a peer that there is place for; what can_splice() is spliced. kFailed with
+  // `refused()`: this way does not work here; nothing has left.
   SendStatus send(const TxFlow& flow, const wire::TxBurst& burst);
   bool refused() const { return refused_; }
 
@@ -58,6 +62,8 @@ class SideSender {
   // More than a window of a near peer has in flight.
   static constexpr size_t kSlots = 32;
   static constexpr size_t kMostPeers = 8;
+  // A connection that was not used for so many bursts gives way.
+  static constexpr uint64_t kForgottenAfter = 4'096;
 
   struct Connection {
     Endpoint to;
@@ -65,8 +71,13 @@ class SideSender {
     size_t segment_size = 0;
     int traffic_class = -1;
     int hop_limit = -1;
+    uint64_t last_use = 0;
   };
 
+  const Connection& least_used() const;
+  bool gives_way(const Connection& connection) const {
+    return !connection.fd.valid() || connection.last_use + kForgottenAfter < bursts_;
+  }
   Connection* connection_to(const Endpoint& to);
   static bool adopt(Connection& connection, const TxFlow& flow, size_t segment_size);
   SendStatus splice(const Connection& connection, size_t bytes);
@@ -80,7 +91,7 @@ class SideSender {
   size_t next_ = 0;
   bool refused_ = false;
   std::array<Connection, kMostPeers> connections_;
-  size_t replaced_ = 0;  // which of them gives way to the next new one
+  uint64_t bursts_ = 0;  // that were asked for
 };
 
 }  // namespace farverbs::io

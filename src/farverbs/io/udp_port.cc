@@ -115,6 +115,7 @@ std::optional<SendStatus> UdpPort::send_aside(const TxFlow& flow, const wire::Tx
     if (no_side_) return std::nullopt;
     side_ = std::make_unique<SideSender>(socket_.local.address);
   }
+  if (!side_->has_place_for(flow.destination)) return std::nullopt;
   // It is in the ring from the next one on.
   if (burst.bytes().size() >= SideSender::kLeastBytes && !side_->can_splice(burst) &&
       side_->prepare_splicing()) {

@@ -137,6 +137,41 @@ TEST_P(BothFamilies, SmallBurstsFromASidePortArriveWhole) {
   EXPECT_TRUE(a->staging().empty()) << "no ring for small ones";
 }
 
+TEST_P(BothFamilies, OfManyPeersInTurnSomeKeepTheirSidePort) {
+  auto a = open_port(GetParam());
+  std::vector<std::unique_ptr<UdpPort>> peers;
+  for (int i = 0; i < 20; ++i) peers.push_back(open_port(GetParam()));
+  std::vector<std::set<uint16_t>> ports(peers.size());
+  const auto round = [&] {
+    for (size_t i = 0; i < peers.size(); ++i) {
+      TxFlow flow = flow_to(*peers[i]);
+      flow.any_port = true;
+      OwnedBurst burst(128, 1);
+      burst.add(64);
+      ASSERT_EQ(a->send(flow, *burst), SendStatus::kSent);
+      const auto received = receive_datagrams(*peers[i], 1);
+      ASSERT_EQ(received.size(), 1u);
+      ports[i].insert(received[0].source.port);
+    }
+  };
+  for (int i = 0; i < 5; ++i) round();
+  EXPECT_EQ(a->sockets().size(), 9u);
+  size_t aside = 0;
+  for (const auto& used : ports) {
+    EXPECT_EQ(used.size(), 1u) << "a connection for each burst";
+    aside += !used.contains(a->local().port);
+  }
+  EXPECT_EQ(aside, 8u);
+  // Whoever is left gets the place of those that are silent.
+  peers.erase(peers.begin(), peers.begin() + 10);
+  ports.assign(peers.size(), {});
+  for (int i = 0; i < 1'000; ++i) round();
+  aside = 0;
+  for (const auto& used : ports) aside += used.size() == 2;
+  EXPECT_EQ(aside, 8u);
+  EXPECT_EQ(a->sockets().size(), 9u);
+}
+
 TEST_P(BothFamilies, ASidePortIsNotTroubledByAClosedPeer) {
   auto a = open_port(GetParam());
   auto b = open_port(GetParam());
