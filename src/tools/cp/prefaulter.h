@@ -41,6 +41,16 @@ class Prefaulter {
     wake_.notify_one();
   }
 
+  // No page of `memory` is touched after this returns: a fault sets the file's time, also after
+  // that was given its own.
+  void forget(const std::shared_ptr<void>& memory) {
+    std::unique_lock lock(mutex_);
+    std::erase_if(jobs_, [&](const Job& job) {
+      return job.mapping != nullptr && job.memory.get() == memory.get();
+    });
+    done_.wait(lock, [&] { return at_work_on_ != memory.get(); });
+  }
+
   // Lets go of `memory` in the thread: unmapping a large window takes milliseconds.
   void drop(std::shared_ptr<void> memory) {
     {
@@ -67,6 +77,7 @@ class Prefaulter {
       if (stopping_) return;
       Job job = std::move(jobs_.front());
       jobs_.pop_front();
+      at_work_on_ = job.mapping != nullptr ? job.memory.get() : nullptr;
       lock.unlock();
       // Failures show when the data comes: a full disk as a fault that the transport survives.
       if (job.mapping == nullptr) {
@@ -82,11 +93,15 @@ class Prefaulter {
       job.mapping->advise(job.offset, job.length, MADV_POPULATE_WRITE);
       job.memory.reset();
       lock.lock();
+      at_work_on_ = nullptr;
+      done_.notify_all();
     }
   }
 
   std::mutex mutex_;
   std::condition_variable wake_;
+  std::condition_variable done_;
+  const void* at_work_on_ = nullptr;  // memory whose pages the thread touches now
   std::deque<Job> jobs_;
   bool stopping_ = false;
   std::thread thread_;

@@ -385,6 +385,7 @@ Result<void> Receiver::on_piece(File& file, const Record& record) {
     if (window->populating) populate_ahead(*window, offset);
     return {};
   }
+  if (window->populating) prefaulter_.forget(window->memory);
   mapped_bytes_ -= window->memory->mapping.length();
   if (options_.sync) {
     // Starts writing early, so that the wait at the end is short.
