@@ -262,7 +262,14 @@ def parse_arguments():
     return parser.parse_args()
 
 
+def interrupted(number, _frame):
+    """Whoever ends the run ends what it started, too."""
+    raise SystemExit(128 + number)
+
+
 def main():
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupted)
     options = parse_arguments()
     chosen = [row for row in rows()
               if re.search(options.only, row.name) and (row.quick or not options.quick)]

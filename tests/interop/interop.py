@@ -208,7 +208,14 @@ def run(row, side, folder):
     return None
 
 
+def interrupted(number, _frame):
+    """Whoever ends the run ends what it started, too."""
+    raise SystemExit(128 + number)
+
+
 def main():
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupted)
     parser = argparse.ArgumentParser(prog="./dev interop", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--farverbs", default=os.path.join(ROOT, "build/release/bin/farverbs"))

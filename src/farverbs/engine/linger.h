@@ -14,7 +14,7 @@ class Linger {
  public:
   static constexpr Duration kLongest = Duration::microseconds(40);
 
-  // A look found something, or nothing.
+  // A look found something.
   void found(Time now) {
     if (!last_.is_never()) gap_ns_ += (std::min(now - last_, kCapped).ns() - gap_ns_) / 8;
   }

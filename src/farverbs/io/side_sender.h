@@ -13,7 +13,7 @@
 
 #include <array>
 #include <cstddef>
-#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,32 +27,26 @@ class SideSender {
   // A large burst. Below that the copy is cheaper.
   static constexpr size_t kLeastBytes = size_t{16} << 10;
 
+  // This kernel does; older ones take a page at a time, as a datagram of its own.
+  static bool kernel_splices();
+
   explicit SideSender(const IpAddress& local) : local_(local) {}
   ~SideSender();
   SideSender(const SideSender&) = delete;
   SideSender& operator=(const SideSender&) = delete;
 
-  // Makes the ring, once. False: not on this kernel, or no memory.
-  bool prepare_splicing();
-  // Where the next burst is to be written; nothing without a ring. It changes with each large burst
-  // that was sent.
+  // Where the next burst is best written; nothing before the first large one. It changes with each
+  // large burst that was sent.
   std::span<std::byte> staging() const {
     return ring_ != nullptr ? std::span(ring_ + next_ * kSlotBytes, kSlotBytes)
                             : std::span<std::byte>();
   }
-  // True for a large burst in the slot that staging() shows.
-  bool can_splice(const wire::TxBurst& burst) const {
-    return ring_ != nullptr && burst.bytes().size() >= kLeastBytes &&
-           burst.bytes().data() == staging().data();
-  }
 
-  // True if there is a connection to that peer, or place for one. Of many peers that are busy in
-  // turn only the first get one: to connect anew for each burst would cost more than it saves. To
-  // be asked before each burst.
-  bool has_place_for(const Endpoint& to);
-  // As Port::send, to a peer that there is place for; what can_splice() is spliced. kFailed with
-  // `refused()`: this way does not work here; nothing has left.
-  SendStatus send(const TxFlow& flow, const wire::TxBurst& burst);
+  // As Port::send. Nothing: it has to go another way, and nothing has left. That is so for peers
+  // there is no place for (of many that are busy in turn only the first have one: to connect anew
+  // for each burst would cost more than it saves), for the large burst after which the ring is
+  // there, and always once refused().
+  std::optional<SendStatus> send(const TxFlow& flow, const wire::TxBurst& burst);
   bool refused() const { return refused_; }
 
   std::vector<int> sockets() const;
@@ -74,20 +68,17 @@ class SideSender {
     uint64_t last_use = 0;
   };
 
-  const Connection& least_used() const;
-  bool gives_way(const Connection& connection) const {
-    return !connection.fd.valid() || connection.last_use + kForgottenAfter < bursts_;
-  }
-  Connection* connection_to(const Endpoint& to);
+  bool prepare_ring();
+  Connection* place_for(const Endpoint& to);
+  bool open(Connection& place, const Endpoint& to) const;
   static bool adopt(Connection& connection, const TxFlow& flow, size_t segment_size);
-  SendStatus splice(const Connection& connection, size_t bytes);
-  SendStatus send_copied(const Connection& connection, std::span<const std::byte> bytes);
-  SendStatus failed(int code);
+  ssize_t splice(const Connection& connection, size_t bytes);
+  std::optional<SendStatus> failed(int code);
 
   IpAddress local_;
   FileDescriptor memory_;
   std::byte* ring_ = nullptr;
-  bool no_ring_ = false;
+  bool ring_tried_ = false;
   size_t next_ = 0;
   bool refused_ = false;
   std::array<Connection, kMostPeers> connections_;

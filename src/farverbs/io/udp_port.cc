@@ -1,19 +1,12 @@
 #include "farverbs/io/udp_port.h"
 
-#include <netinet/in.h>
-#include <netinet/udp.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
-#ifndef UDP_SEGMENT
-#define UDP_SEGMENT 103
-#endif
-#ifndef UDP_GRO
-#define UDP_GRO 104
-#endif
+#include "farverbs/io/socket_options.h"
 
 namespace farverbs::io {
 namespace {
@@ -115,27 +108,12 @@ std::optional<SendStatus> UdpPort::send_aside(const TxFlow& flow, const wire::Tx
     if (no_side_) return std::nullopt;
     side_ = std::make_unique<SideSender>(socket_.local.address);
   }
-  if (!side_->has_place_for(flow.destination)) return std::nullopt;
-  // It is in the ring from the next one on.
-  if (burst.bytes().size() >= SideSender::kLeastBytes && !side_->can_splice(burst) &&
-      side_->prepare_splicing()) {
-    return std::nullopt;
-  }
-  const SendStatus status = side_->send(flow, burst);
+  const std::optional<SendStatus> status = side_->send(flow, burst);
   no_side_ = side_->refused();
-  switch (status) {
-    case SendStatus::kSent:
-      return sent(burst);
-    case SendStatus::kWouldBlock:
-      ++counters_.send_would_block;
-      return status;
-    case SendStatus::kFailed:
-      if (no_side_) return std::nullopt;
-      [[fallthrough]];
-    default:
-      ++counters_.send_failures;
-      return status;
-  }
+  if (!status.has_value()) return std::nullopt;
+  if (*status == SendStatus::kSent) return sent(burst);
+  ++(*status == SendStatus::kWouldBlock ? counters_.send_would_block : counters_.send_failures);
+  return status;
 }
 
 std::vector<int> UdpPort::sockets() const {

@@ -1,7 +1,8 @@
 // UdpPort: a Port over one unconnected UDP socket. Bursts leave by UDP segmentation offload (GSO)
 // and arrive merged (GRO) where the kernel has them (man udp(7)); an IPv4 or IPv6 address, or a
-// wildcard. Nothing is allocated after open(), and no call makes more than one system call but for
-// kernels without GSO.
+// wildcard. What may leave from any port goes by connected sockets beside it (SideSender), which
+// are opened as their peers come up. Else nothing is allocated after open(), and no call makes more
+// than one system call but for kernels without GSO.
 #pragma once
 
 #include <sys/socket.h>

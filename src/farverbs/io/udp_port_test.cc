@@ -30,6 +30,12 @@ TxFlow flow_to(const Port& port, const std::string& address = "") {
   return flow;
 }
 
+TxFlow side_flow_to(const Port& port) {
+  TxFlow flow = flow_to(port);
+  flow.any_port = true;
+  return flow;
+}
+
 class BothFamilies : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(BothFamilies, BurstArrivesWithItsBoundaries) {
@@ -65,11 +71,9 @@ TEST_P(BothFamilies, BurstArrivesWithItsBoundaries) {
 TEST_P(BothFamilies, BurstsFromASidePortArriveWhole) {
   auto a = open_port(GetParam());
   auto b = open_port(GetParam());
-  if (!SideSender(a->local().address).prepare_splicing()) {
-    GTEST_SKIP() << "this kernel (before 6.5) has no MSG_SPLICE_PAGES: nothing leaves by it";
-  }
-  TxFlow flow = flow_to(*b);
-  flow.any_port = true;
+  if (!SideSender::kernel_splices())
+    GTEST_SKIP() << "this kernel (before 6.5) has no MSG_SPLICE_PAGES";
+  TxFlow flow = side_flow_to(*b);
   flow.traffic_class = 0x2A;
   std::set<uint16_t> ports;
   std::set<const std::byte*> places;
@@ -115,8 +119,7 @@ TEST_P(BothFamilies, BurstsFromASidePortArriveWhole) {
 TEST_P(BothFamilies, SmallBurstsFromASidePortArriveWhole) {
   auto a = open_port(GetParam());
   auto b = open_port(GetParam());
-  TxFlow flow = flow_to(*b);
-  flow.any_port = true;
+  TxFlow flow = side_flow_to(*b);
   const std::array<std::pair<size_t, size_t>, 7> sizes = {
       {{1, 80}, {30, 80}, {1, 1'400}, {3, 1'000}, {1, 64}, {2, 90}, {1, 1'200}}};
   for (int round = 0; round < 5; ++round) {
@@ -144,8 +147,7 @@ TEST_P(BothFamilies, OfManyPeersInTurnSomeKeepTheirSidePort) {
   std::vector<std::set<uint16_t>> ports(peers.size());
   const auto round = [&] {
     for (size_t i = 0; i < peers.size(); ++i) {
-      TxFlow flow = flow_to(*peers[i]);
-      flow.any_port = true;
+      const TxFlow flow = side_flow_to(*peers[i]);
       OwnedBurst burst(128, 1);
       burst.add(64);
       ASSERT_EQ(a->send(flow, *burst), SendStatus::kSent);
@@ -175,8 +177,7 @@ TEST_P(BothFamilies, OfManyPeersInTurnSomeKeepTheirSidePort) {
 TEST_P(BothFamilies, ASidePortIsNotTroubledByAClosedPeer) {
   auto a = open_port(GetParam());
   auto b = open_port(GetParam());
-  TxFlow flow = flow_to(*b);
-  flow.any_port = true;
+  TxFlow flow = side_flow_to(*b);
   std::vector<std::byte> own(a->limits().max_burst_bytes);
   const auto send = [&](size_t size) {
     wire::TxBurst burst;

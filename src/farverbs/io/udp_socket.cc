@@ -1,35 +1,17 @@
 #include "farverbs/io/udp_socket.h"
 
-#include <netinet/in.h>
-#include <netinet/udp.h>
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <array>
 
 #include "farverbs/io/interfaces.h"
 #include "farverbs/io/socket_address.h"
-
-// Newer than Debian 12's headers know, or missing in some of them.
-#ifndef UDP_SEGMENT
-#define UDP_SEGMENT 103
-#endif
-#ifndef UDP_GRO
-#define UDP_GRO 104
-#endif
-#ifndef UDP_NO_CHECK6_RX
-#define UDP_NO_CHECK6_RX 102
-#endif
+#include "farverbs/io/socket_options.h"
 
 namespace farverbs::io {
 namespace {
 
 constexpr size_t kIpv4Headers = 20 + 8;
 constexpr size_t kIpv6Headers = 40 + 8;
-
-bool set(int fd, int level, int option, int value) {
-  return setsockopt(fd, level, option, &value, sizeof value) == 0;
-}
 
 int get(int fd, int level, int option) {
   int value = 0;
@@ -40,7 +22,7 @@ int get(int fd, int level, int option) {
 // Asks with privilege first; without it the kernel clamps silently to net.core.[rw]mem_max.
 size_t grow_buffer(int fd, int option, int forced_option, size_t bytes) {
   const int asked = static_cast<int>(std::min<size_t>(bytes, size_t{1} << 30));
-  if (!set(fd, SOL_SOCKET, forced_option, asked)) set(fd, SOL_SOCKET, option, asked);
+  if (!set_option(fd, SOL_SOCKET, forced_option, asked)) set_option(fd, SOL_SOCKET, option, asked);
   return static_cast<size_t>(get(fd, SOL_SOCKET, option));
 }
 
@@ -49,30 +31,30 @@ size_t grow_buffer(int fd, int option, int forced_option, size_t bytes) {
 Result<void> set_ipv4_options(int fd, const UdpOptions& options, bool wildcard) {
   // With path MTU discovery forced, an unconnected socket sends identification 0, and 0, 1, 2, ...
   // over the segments of a GSO send. The ICRC covers the identification.
-  if (!set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)) {
+  if (!set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)) {
     return Error::from_errno("cannot forbid IPv4 fragmentation");
   }
-  set(fd, IPPROTO_IP, IP_RECVTOS, 1);
-  set(fd, IPPROTO_IP, IP_TOS, options.traffic_class);
-  set(fd, IPPROTO_IP, IP_TTL, options.hop_limit);
-  if (wildcard && !set(fd, IPPROTO_IP, IP_PKTINFO, 1)) {
+  set_option(fd, IPPROTO_IP, IP_RECVTOS, 1);
+  set_option(fd, IPPROTO_IP, IP_TOS, options.traffic_class);
+  set_option(fd, IPPROTO_IP, IP_TTL, options.hop_limit);
+  if (wildcard && !set_option(fd, IPPROTO_IP, IP_PKTINFO, 1)) {
     return Error::from_errno("cannot ask for destination addresses");
   }
   return {};
 }
 
 Result<void> set_ipv6_options(int fd, const UdpOptions& options, bool wildcard) {
-  if (!set(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1)) {
+  if (!set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1)) {
     return Error::from_errno("cannot open a socket for IPv6 only");
   }
-  set(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
-  set(fd, IPPROTO_IPV6, IPV6_DONTFRAG, 1);
-  set(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
-  set(fd, IPPROTO_IPV6, IPV6_TCLASS, options.traffic_class);
-  set(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, options.hop_limit);
+  set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
+  set_option(fd, IPPROTO_IPV6, IPV6_DONTFRAG, 1);
+  set_option(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
+  set_option(fd, IPPROTO_IPV6, IPV6_TCLASS, options.traffic_class);
+  set_option(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, options.hop_limit);
   // The kernel's rxe sends RoCEv2 over IPv6 with UDP checksum 0: the ICRC protects it.
-  set(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
-  if (wildcard && !set(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1)) {
+  set_option(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
+  if (wildcard && !set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1)) {
     return Error::from_errno("cannot ask for destination addresses");
   }
   return {};
@@ -131,7 +113,7 @@ void set_multicast_interface(int fd, const IpAddress& local) {
   auto interface = find_interface(local);
   if (!interface.ok()) return;
   if (local.is_v6()) {
-    set(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, static_cast<int>(interface->index));
+    set_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, static_cast<int>(interface->index));
     return;
   }
   ip_mreqn request{};
@@ -146,7 +128,7 @@ size_t probe_max_segments() {
   constexpr size_t kNewer = 128;
   constexpr size_t kOlder = 64;
   const FileDescriptor fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd.valid() || !set(fd.get(), IPPROTO_UDP, UDP_SEGMENT, 1)) return 1;
+  if (!fd.valid() || !set_option(fd.get(), IPPROTO_UDP, UDP_SEGMENT, 1)) return 1;
   SocketAddress self(Endpoint{IpAddress::v4(INADDR_LOOPBACK), 0});
   if (::bind(fd.get(), &self.generic, self.size) != 0) return kOlder;
   if (getsockname(fd.get(), &self.generic, &self.size) != 0) return kOlder;
@@ -165,11 +147,11 @@ Result<UdpSocket> open_udp_socket(const UdpOptions& options) {
   result.reports_local = address.is_unspecified();
   FV_TRY(address.is_v4() ? set_ipv4_options(fd, options, result.reports_local)
                          : set_ipv6_options(fd, options, result.reports_local));
-  set(fd, SOL_SOCKET, SO_RXQ_OVFL, 1);
+  set_option(fd, SOL_SOCKET, SO_RXQ_OVFL, 1);
   result.receive_buffer = grow_buffer(fd, SO_RCVBUF, SO_RCVBUFFORCE, options.buffer_bytes);
   result.send_buffer = grow_buffer(fd, SO_SNDBUF, SO_SNDBUFFORCE, options.buffer_bytes);
-  result.merges = options.merging && set(fd, IPPROTO_UDP, UDP_GRO, 1);
-  if (options.reuse_port && !set(fd, SOL_SOCKET, SO_REUSEPORT, 1)) {
+  result.merges = options.merging && set_option(fd, IPPROTO_UDP, UDP_GRO, 1);
+  if (options.reuse_port && !set_option(fd, SOL_SOCKET, SO_REUSEPORT, 1)) {
     return Error::from_errno("cannot share UDP " + options.local.to_string());
   }
 

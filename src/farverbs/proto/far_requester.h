@@ -11,6 +11,9 @@
 
 namespace farverbs::proto {
 
+// a before b, in 32 bits.
+constexpr bool precedes(uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b) < 0; }
+
 class FarRequester {
  public:
   FarRequester(model::Qp& qp, const TransportConfig& config) : qp_(qp), config_(config) {}
